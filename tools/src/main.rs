@@ -1,0 +1,2 @@
+//! The `ticktape` command.
+fn main() {}
