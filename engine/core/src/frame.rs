@@ -179,6 +179,35 @@ pub fn payload_len(frame: &[u8]) -> usize {
     u32_at(frame, PAYLOAD_LEN) as usize
 }
 
+/// Seals a frame in place around `payload_len` bytes that already stand at [`PAYLOAD`], and returns the frame's size.
+///
+/// # Panics
+/// When `out` is shorter than the frame, the payload longer than the format allows, or the seq outside 1..2^63: all of them
+/// checked at the door.
+#[inline]
+pub fn seal(
+    out: &mut [u8],
+    seq: Seq,
+    timestamp: Timestamp,
+    stream_id: u16,
+    kind: Kind,
+    payload_len: usize,
+) -> usize {
+    let n = payload_len;
+    assert!(n <= PAYLOAD_BYTES_MAX && seq.0 != 0 && seq <= Seq::MAX);
+    let (header, rest) = out[..frame_bytes(n)].split_at_mut(PAYLOAD);
+    header[SEQ..TIMESTAMP].copy_from_slice(&seq.0.to_le_bytes());
+    header[TIMESTAMP..STREAM_ID].copy_from_slice(&timestamp.0.to_le_bytes());
+    header[STREAM_ID..KIND].copy_from_slice(&stream_id.to_le_bytes());
+    header[KIND..PAYLOAD_LEN].copy_from_slice(&(kind as u16).to_le_bytes());
+    header[PAYLOAD_LEN..HEADER_CRC].copy_from_slice(&(n as u32).to_le_bytes());
+    let header_crc = crc32c::crc32c(&header[..HEADER_CRC]);
+    header[HEADER_CRC..].copy_from_slice(&header_crc.to_le_bytes());
+    let payload_crc = crc32c::crc32c(&rest[..n]);
+    rest[n..].copy_from_slice(&payload_crc.to_le_bytes());
+    frame_bytes(n)
+}
+
 impl<'a> Frame<'a> {
     /// Bytes this frame takes on the wire.
     #[inline]
@@ -189,24 +218,12 @@ impl<'a> Frame<'a> {
     /// Writes the sealed frame at the start of `out` and returns its size, which is [`Frame::bytes`].
     ///
     /// # Panics
-    /// When `out` is shorter than that, the payload longer than the format allows, or the seq outside 1..2^63: all of them
-    /// checked at the door.
+    /// As [`seal`].
     #[inline]
     pub fn encode(&self, out: &mut [u8]) -> usize {
         let n = self.payload.len();
-        assert!(n <= PAYLOAD_BYTES_MAX && self.seq.0 != 0 && self.seq <= Seq::MAX);
-        let out = &mut out[..frame_bytes(n)];
-        let (header, rest) = out.split_at_mut(PAYLOAD);
-        header[SEQ..TIMESTAMP].copy_from_slice(&self.seq.0.to_le_bytes());
-        header[TIMESTAMP..STREAM_ID].copy_from_slice(&self.timestamp.0.to_le_bytes());
-        header[STREAM_ID..KIND].copy_from_slice(&self.stream_id.to_le_bytes());
-        header[KIND..PAYLOAD_LEN].copy_from_slice(&(self.kind as u16).to_le_bytes());
-        header[PAYLOAD_LEN..HEADER_CRC].copy_from_slice(&(n as u32).to_le_bytes());
-        let header_crc = crc32c::crc32c(&header[..HEADER_CRC]);
-        header[HEADER_CRC..].copy_from_slice(&header_crc.to_le_bytes());
-        rest[..n].copy_from_slice(self.payload);
-        rest[n..].copy_from_slice(&crc32c::crc32c(self.payload).to_le_bytes());
-        frame_bytes(n)
+        out[PAYLOAD..PAYLOAD + n].copy_from_slice(self.payload);
+        seal(out, self.seq, self.timestamp, self.stream_id, self.kind, n)
     }
 
     /// Appends the sealed frame to `out`.
