@@ -1,1 +1,28 @@
-//! ticktape
+//! ticktape: write a deterministic [`Service`]; get a total order, a durable journal, recovery by replay, client sessions
+//! and replicas with bit-identical state.
+//!
+//! ```text
+//!  clients ──► link ──► sequencer ──► log ring ─┬─► journaler ─► disk ─► durable ─┐
+//!                                               ├─► executor: Service::apply      ├─► egress ──► clients
+//!                                               ├─► publisher ─► multicast        │   (up to commit)
+//!                                               └─► followers in other processes ─┘
+//! ```
+//!
+//! Invariant: only the sequencer writes the log; everything else reads it.
+//! Invariant: nothing leaves the box before the log up to it is committed.
+//! Invariant: only the wiring in `pipeline` and `node` opens a socket, a file, a thread or a clock.
+
+#![forbid(unsafe_code)]
+
+extern crate self as ticktape;
+
+pub mod machine;
+pub mod payload;
+pub mod session;
+pub mod timer;
+
+pub use ticktape_core::{
+    Ctx, Decode, DecodeError, Effects, Encode, Frame, FrameError, InvariantViolation, Invariants, Kind, Nanos,
+    Outgoing, Reader, Seq, Service, SessionEvent, SessionId, Target, TimerId, TimerOp, Timestamp,
+};
+pub use ticktape_macros::{Decode, Encode};

@@ -185,14 +185,7 @@ pub fn payload_len(frame: &[u8]) -> usize {
 /// When `out` is shorter than the frame, the payload longer than the format allows, or the seq outside 1..2^63: all of them
 /// checked at the door.
 #[inline]
-pub fn seal(
-    out: &mut [u8],
-    seq: Seq,
-    timestamp: Timestamp,
-    stream_id: u16,
-    kind: Kind,
-    payload_len: usize,
-) -> usize {
+pub fn seal(out: &mut [u8], seq: Seq, timestamp: Timestamp, stream_id: u16, kind: Kind, payload_len: usize) -> usize {
     let n = payload_len;
     assert!(n <= PAYLOAD_BYTES_MAX && seq.0 != 0 && seq <= Seq::MAX);
     let (header, rest) = out[..frame_bytes(n)].split_at_mut(PAYLOAD);

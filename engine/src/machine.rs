@@ -1,0 +1,405 @@
+//! The deterministic engine: a service, its timers and its sessions, stepped by the frames of the log.
+//!
+//! Leaders, followers, replays and the simulator all run this one type, so that they can't disagree.
+//!
+//! Invariant: state and outputs are a function of the frames alone.
+//! Invariant: a step that fails has changed nothing that leaves this type.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use sha2::{Digest, Sha256};
+use ticktape_core::limits::{OUTPUTS_PER_STEP_BYTES_MAX, OUTPUTS_PER_STEP_COUNT_MAX};
+use ticktape_core::{Ctx, Decode, Effects, Encode, Frame, Kind, Seq, Service, SessionEvent, Target, Timestamp};
+
+use crate::payload::{Origin, decode_epoch_change, decode_session};
+use crate::session::{Admission, Sessions};
+use crate::timer::Timers;
+
+/// The part of the configuration that every replica must share: it decides which steps fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepLimits {
+    /// Outputs that one step may produce.
+    pub outputs_per_step_count_max: usize,
+    /// Encoded bytes of outputs that one step may produce.
+    pub outputs_per_step_bytes_max: usize,
+}
+
+impl Default for StepLimits {
+    fn default() -> Self {
+        StepLimits {
+            outputs_per_step_count_max: OUTPUTS_PER_STEP_COUNT_MAX,
+            outputs_per_step_bytes_max: OUTPUTS_PER_STEP_BYTES_MAX,
+        }
+    }
+}
+
+/// How far [`Machine::step`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// A due timer fired; the frame itself is still to be applied.
+    TimerFired,
+    /// The frame was applied.
+    Applied,
+}
+
+/// One output of the latest step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Emitted<'a> {
+    /// The frame that caused it.
+    pub seq: Seq,
+    /// Whom it is for.
+    pub target: Target,
+    /// Its number among the target's events, from 1; 0 for an embedded caller.
+    pub event_seq: u64,
+    /// The client seq of the command it answers; 0 where it answers none of the target's own.
+    pub client_seq: u64,
+    /// Its encoding.
+    pub bytes: &'a [u8],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Meta {
+    target: Target,
+    event_seq: u64,
+    client_seq: u64,
+    end: usize,
+}
+
+/// Why a machine can go no further.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StepError {
+    /// The service panicked.
+    ServicePanicked {
+        /// The frame it was given.
+        seq: Seq,
+        /// What it said.
+        message: String,
+    },
+    /// The service produced more than a step may.
+    TooMuchOutput {
+        /// The frame it was given.
+        seq: Seq,
+        /// Outputs it made.
+        count: usize,
+        /// Their encoded bytes.
+        bytes: usize,
+        /// What is allowed.
+        limits: StepLimits,
+    },
+    /// A frame out of order.
+    OutOfOrder {
+        /// The seq that was due.
+        expected: Seq,
+        /// The seq that came.
+        got: Seq,
+    },
+    /// A timestamp before its predecessor's.
+    TimeWentBack {
+        /// The frame.
+        seq: Seq,
+    },
+    /// A frame that can't stand in a log.
+    NotAnInput {
+        /// The frame.
+        seq: Seq,
+        /// Its kind.
+        kind: Kind,
+    },
+    /// The log was written for another version of the service.
+    SchemaMismatch {
+        /// The frame that says so.
+        seq: Seq,
+        /// The version of the log.
+        log: u32,
+        /// The version of this build.
+        service: u32,
+    },
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StepError::ServicePanicked { seq, message } => write!(
+                f,
+                "service panicked at seq {seq}: {message}; nothing of that step was released. The log is sound: start a \
+                 build whose service can apply seq {seq}"
+            ),
+            StepError::TooMuchOutput { seq, count, bytes, limits } => write!(
+                f,
+                "service made {count} outputs of {bytes} bytes at seq {seq}, at most {} of {} bytes: raise \
+                 outputs_per_step_count_max or outputs_per_step_bytes_max on every replica",
+                limits.outputs_per_step_count_max, limits.outputs_per_step_bytes_max
+            ),
+            StepError::OutOfOrder { expected, got } => {
+                write!(f, "log continues with seq {got}, seq {expected} was due")
+            }
+            StepError::TimeWentBack { seq } => write!(f, "timestamp of seq {seq} is before its predecessor's"),
+            StepError::NotAnInput { seq, kind } => write!(f, "seq {seq} is a damaged or misplaced {kind:?} frame"),
+            StepError::SchemaMismatch { seq, log, service } => write!(
+                f,
+                "log is of schema version {log} from seq {seq} on, this service is of version {service}: start the matching \
+                 build"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StepError {}
+
+/// A service with everything the log decides about it.
+#[derive(Debug)]
+pub struct Machine<S: Service> {
+    service: S,
+    limits: StepLimits,
+    timers: Timers,
+    sessions: Sessions,
+    applied: Seq,
+    now: Timestamp,
+    epoch: u64,
+    feed_event_seq: u64,
+    malformed: u64,
+    effects: Effects<S::Output>,
+    metas: Vec<Meta>,
+    encoded: Vec<u8>,
+    failed: Option<StepError>,
+}
+
+impl<S: Service> Machine<S> {
+    /// The state before the first frame.
+    pub fn genesis(config: &S::Config, limits: StepLimits) -> Self {
+        Machine {
+            service: S::genesis(config),
+            limits,
+            timers: Timers::new(),
+            sessions: Sessions::new(),
+            applied: Seq::ZERO,
+            now: Timestamp(0),
+            epoch: 0,
+            feed_event_seq: 0,
+            malformed: 0,
+            effects: Effects::with_capacity(1024),
+            metas: Vec::with_capacity(1024),
+            encoded: Vec::with_capacity(64 << 10),
+            failed: None,
+        }
+    }
+
+    /// Takes one step towards having applied `frame`: fires the next timer that is due by its time, or applies it. Call it
+    /// until it says [`Progress::Applied`]; after each call the outputs are those of that step.
+    ///
+    /// # Errors
+    /// [`StepError`]; from then on every call answers the same.
+    #[inline]
+    pub fn step(&mut self, frame: &Frame<'_>) -> Result<Progress, StepError> {
+        self.clear_outputs();
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let result = self.try_step(frame);
+        if let Err(error) = &result {
+            self.clear_outputs();
+            self.failed = Some(error.clone());
+        }
+        result
+    }
+
+    fn try_step(&mut self, frame: &Frame<'_>) -> Result<Progress, StepError> {
+        let seq = frame.seq;
+        if seq != self.applied.next() {
+            return Err(StepError::OutOfOrder { expected: self.applied.next(), got: seq });
+        }
+        if frame.timestamp < self.now {
+            return Err(StepError::TimeWentBack { seq });
+        }
+        if let Some((id, deadline)) = self.timers.pop_due(frame.timestamp) {
+            self.now = self.now.max(deadline);
+            self.run(seq, None, |service, ctx| service.on_timer(id, ctx))?;
+            return Ok(Progress::TimerFired);
+        }
+        self.now = frame.timestamp;
+        self.apply(frame)?;
+        self.applied = seq;
+        Ok(Progress::Applied)
+    }
+
+    fn apply(&mut self, frame: &Frame<'_>) -> Result<(), StepError> {
+        let seq = frame.seq;
+        let damaged = StepError::NotAnInput { seq, kind: frame.kind };
+        match frame.kind {
+            Kind::Input => self.command(seq, None, frame.payload),
+            Kind::SessionInput => {
+                let (origin, command) = Origin::split(frame.payload).ok_or(damaged)?;
+                match self.sessions.admit(&origin) {
+                    Admission::Apply => self.command(seq, Some(origin), command),
+                    Admission::Duplicate => Ok(()),
+                }
+            }
+            Kind::SessionOpen => {
+                let (session, client_epoch) = decode_session(frame.payload).ok_or(damaged)?;
+                if self.sessions.open(session, client_epoch) {
+                    self.run(seq, None, |service, ctx| service.on_session(SessionEvent::Opened(session), ctx))?;
+                }
+                Ok(())
+            }
+            Kind::SessionClose => {
+                let (session, _) = decode_session(frame.payload).ok_or(damaged)?;
+                if self.sessions.close(session) {
+                    self.run(seq, None, |service, ctx| service.on_session(SessionEvent::Closed(session), ctx))?;
+                }
+                Ok(())
+            }
+            Kind::EpochChange => {
+                let (epoch, log) = decode_epoch_change(frame.payload).ok_or(damaged)?;
+                if log != S::SCHEMA_VERSION {
+                    return Err(StepError::SchemaMismatch { seq, log, service: S::SCHEMA_VERSION });
+                }
+                self.epoch = epoch;
+                Ok(())
+            }
+            Kind::Tick | Kind::TimerFired | Kind::SnapshotMark | Kind::Heartbeat => Ok(()),
+            Kind::Output => Err(damaged),
+        }
+    }
+
+    /// Commands that don't decode were sequenced all the same: skipping them is as deterministic as applying them.
+    #[inline]
+    fn command(&mut self, seq: Seq, origin: Option<Origin>, bytes: &[u8]) -> Result<(), StepError> {
+        match S::Input::from_bytes(bytes) {
+            Ok(input) => self.run(seq, origin, |service, ctx| service.apply(seq, &input, ctx)),
+            Err(_) => {
+                self.malformed += 1;
+                Ok(())
+            }
+        }
+    }
+
+    #[inline]
+    fn run(
+        &mut self,
+        seq: Seq,
+        origin: Option<Origin>,
+        step: impl FnOnce(&mut S, &mut Ctx<'_, S::Output>),
+    ) -> Result<(), StepError> {
+        let mut ctx = Ctx::new(seq, self.now, origin.map(|origin| origin.session), &mut self.effects);
+        let service = &mut self.service;
+        // The service's state may be half changed by a panic; `failed` keeps anyone from looking at it again.
+        catch_unwind(AssertUnwindSafe(|| step(service, &mut ctx)))
+            .map_err(|panic| StepError::ServicePanicked { seq, message: panic_message(panic.as_ref()) })?;
+        self.settle(seq, origin)
+    }
+
+    fn settle(&mut self, seq: Seq, origin: Option<Origin>) -> Result<(), StepError> {
+        for outgoing in &self.effects.outputs {
+            outgoing.output.encode(&mut self.encoded);
+            let (event_seq, client_seq) = match outgoing.target {
+                Target::Feed => {
+                    self.feed_event_seq += 1;
+                    (self.feed_event_seq, 0)
+                }
+                Target::Session(session) => {
+                    let own = origin.filter(|origin| origin.session == session);
+                    (self.sessions.next_event(session), own.map_or(0, |origin| origin.client_seq))
+                }
+                Target::Caller => (0, 0),
+            };
+            self.metas.push(Meta { target: outgoing.target, event_seq, client_seq, end: self.encoded.len() });
+        }
+        let (count, bytes, limits) = (self.metas.len(), self.encoded.len(), self.limits);
+        if count > limits.outputs_per_step_count_max || bytes > limits.outputs_per_step_bytes_max {
+            return Err(StepError::TooMuchOutput { seq, count, bytes, limits });
+        }
+        for op in self.effects.timers.drain(..) {
+            self.timers.apply(op);
+        }
+        Ok(())
+    }
+
+    fn clear_outputs(&mut self) {
+        self.effects.clear();
+        self.metas.clear();
+        self.encoded.clear();
+    }
+
+    /// The latest step's outputs, encoded, in order. `seq` is the frame's that was being stepped.
+    pub fn outputs(&self, seq: Seq) -> impl Iterator<Item = Emitted<'_>> {
+        let mut start = 0;
+        self.metas.iter().map(move |meta| {
+            let bytes = &self.encoded[start..meta.end];
+            start = meta.end;
+            Emitted { seq, target: meta.target, event_seq: meta.event_seq, client_seq: meta.client_seq, bytes }
+        })
+    }
+
+    /// Moves the latest step's outputs out, typed.
+    pub fn take_outputs(&mut self) -> impl Iterator<Item = S::Output> + '_ {
+        self.effects.outputs.drain(..).map(|outgoing| outgoing.output)
+    }
+
+    /// The service.
+    pub fn service(&self) -> &S {
+        &self.service
+    }
+
+    /// The last frame applied.
+    pub fn applied(&self) -> Seq {
+        self.applied
+    }
+
+    /// The sequenced time so far.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// The latest epoch that the log declared; 0 before the first.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The sessions that the log knows.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// When the next timer is due.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        self.timers.next_deadline()
+    }
+
+    /// Commands that were sequenced but are no encoding of an input.
+    pub fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    /// What one step may produce.
+    pub fn limits(&self) -> StepLimits {
+        self.limits
+    }
+
+    /// The lowercase hex SHA-256 of the canonical encoding of the service's snapshot.
+    pub fn digest(&self) -> String {
+        state_digest(&self.service)
+    }
+}
+
+/// The lowercase hex SHA-256 of the canonical encoding of a service's snapshot.
+pub fn state_digest<S: Service>(service: &S) -> String {
+    hex(&Sha256::digest(service.snapshot().to_bytes()))
+}
+
+/// Lowercase hex.
+pub fn hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+        write!(out, "{byte:02x}").expect("writing to a string");
+        out
+    })
+}
+
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|message| (*message).to_string())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "(no message)".to_string())
+}

@@ -1,0 +1,100 @@
+//! What stands in the payloads of the engine's own frames. WIRE.md, "Inputs on the log".
+
+use ticktape_core::SessionId;
+
+/// Offset of the session in a `SessionInput`, `SessionOpen` or `SessionClose` payload.
+pub const SESSION: usize = 0;
+/// Offset of the client epoch in the same.
+pub const CLIENT_EPOCH: usize = 8;
+/// Offset of the client seq in a `SessionInput` payload.
+pub const CLIENT_SEQ: usize = 12;
+/// Offset of the command in a `SessionInput` payload.
+pub const COMMAND: usize = 20;
+/// Size of a `SessionOpen` or `SessionClose` payload.
+pub const SESSION_BYTES: usize = 12;
+
+/// Offset of the epoch in an `EpochChange` payload.
+pub const EPOCH: usize = 0;
+/// Offset of the service's schema version in an `EpochChange` payload.
+pub const SCHEMA_VERSION: usize = 8;
+/// Size of an `EpochChange` payload.
+pub const EPOCH_CHANGE_BYTES: usize = 12;
+
+/// Who sent a command, and which of theirs it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The session.
+    pub session: SessionId,
+    /// The session's own reign: higher after its owner restarted.
+    pub client_epoch: u32,
+    /// The command's number within that reign, from 1.
+    pub client_seq: u64,
+}
+
+impl Origin {
+    /// The head of a `SessionInput` payload; the command follows it.
+    pub fn encode(&self) -> [u8; COMMAND] {
+        let mut out = [0; COMMAND];
+        out[..SESSION_BYTES].copy_from_slice(&encode_session(self.session, self.client_epoch));
+        out[CLIENT_SEQ..].copy_from_slice(&self.client_seq.to_le_bytes());
+        out
+    }
+
+    /// Splits a `SessionInput` payload into its origin and the command. `None` where it is too short to hold an origin.
+    pub fn split(payload: &[u8]) -> Option<(Origin, &[u8])> {
+        let (session, client_epoch) = decode_session(payload)?;
+        let client_seq = u64::from_le_bytes(payload.get(CLIENT_SEQ..COMMAND)?.try_into().ok()?);
+        Some((Origin { session, client_epoch, client_seq }, &payload[COMMAND..]))
+    }
+}
+
+/// A `SessionOpen` or `SessionClose` payload.
+pub fn encode_session(session: SessionId, client_epoch: u32) -> [u8; SESSION_BYTES] {
+    let mut out = [0; SESSION_BYTES];
+    out[..CLIENT_EPOCH].copy_from_slice(&session.0.to_le_bytes());
+    out[CLIENT_EPOCH..].copy_from_slice(&client_epoch.to_le_bytes());
+    out
+}
+
+/// Reads what [`encode_session`] wrote, at the start of a payload.
+pub fn decode_session(payload: &[u8]) -> Option<(SessionId, u32)> {
+    let session = u64::from_le_bytes(payload.get(SESSION..CLIENT_EPOCH)?.try_into().ok()?);
+    let client_epoch = u32::from_le_bytes(payload.get(CLIENT_EPOCH..SESSION_BYTES)?.try_into().ok()?);
+    Some((SessionId(session), client_epoch))
+}
+
+/// An `EpochChange` payload.
+pub fn encode_epoch_change(epoch: u64, schema_version: u32) -> [u8; EPOCH_CHANGE_BYTES] {
+    let mut out = [0; EPOCH_CHANGE_BYTES];
+    out[..SCHEMA_VERSION].copy_from_slice(&epoch.to_le_bytes());
+    out[SCHEMA_VERSION..].copy_from_slice(&schema_version.to_le_bytes());
+    out
+}
+
+/// Reads what [`encode_epoch_change`] wrote: the epoch and the schema version.
+pub fn decode_epoch_change(payload: &[u8]) -> Option<(u64, u32)> {
+    let epoch = u64::from_le_bytes(payload.get(EPOCH..SCHEMA_VERSION)?.try_into().ok()?);
+    let schema = u32::from_le_bytes(payload.get(SCHEMA_VERSION..EPOCH_CHANGE_BYTES)?.try_into().ok()?);
+    Some((epoch, schema))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_input_splits_into_what_it_was_made_of() {
+        let origin = Origin { session: SessionId(0x0102), client_epoch: 7, client_seq: u64::MAX };
+        let payload = [&origin.encode()[..], b"buy"].concat();
+        assert_eq!(Origin::split(&payload), Some((origin, &b"buy"[..])));
+        assert_eq!(Origin::split(&payload[..COMMAND]), Some((origin, &b""[..])));
+        assert!((0..COMMAND).all(|cut| Origin::split(&payload[..cut]).is_none()));
+    }
+
+    #[test]
+    fn an_epoch_change_reads_back_and_a_cut_one_does_not() {
+        let payload = encode_epoch_change(3, 9);
+        assert_eq!(decode_epoch_change(&payload), Some((3, 9)));
+        assert_eq!(decode_epoch_change(&payload[..EPOCH_CHANGE_BYTES - 1]), None);
+    }
+}
