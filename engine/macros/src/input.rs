@@ -189,3 +189,105 @@ fn is_projection(ty: &Type, parameters: &[Ident]) -> bool {
     let first = ty.path.segments.first().map(|segment| &segment.ident);
     ty.qself.is_some() || (ty.path.segments.len() > 1 && first.is_some_and(|first| parameters.contains(first)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(item: DeriveInput) -> String {
+        Input::new(item).err().expect("refused").to_string()
+    }
+
+    #[test]
+    fn what_cannot_be_derived_is_refused_with_the_reason() {
+        let cases: [(DeriveInput, &str); 8] = [
+            (parse_quote!(union U { a: u8, b: i8 }), "use an enum"),
+            (
+                parse_quote!(
+                    #[codec(skip)]
+                    struct S;
+                ),
+                "unknown codec attribute",
+            ),
+            (
+                parse_quote!(
+                    #[codec(no_debug, no_debug)]
+                    struct S;
+                ),
+                "given twice",
+            ),
+            (
+                parse_quote!(
+                    #[codec(no_debug)]
+                    #[codec(no_debug)]
+                    struct S;
+                ),
+                "given twice",
+            ),
+            (
+                parse_quote!(
+                    #[codec(crate = 5)]
+                    struct S;
+                ),
+                "expected string literal",
+            ),
+            (
+                parse_quote!(
+                    struct S {
+                        #[codec(skip)]
+                        a: u8,
+                    }
+                ),
+                "not on a field",
+            ),
+            (
+                parse_quote!(
+                    enum E {
+                        #[codec(index = 3)]
+                        A,
+                    }
+                ),
+                "not on a variant",
+            ),
+            (
+                parse_quote!(
+                    #[repr(C, packed(2))]
+                    struct S {
+                        a: u32,
+                    }
+                ),
+                "drop `packed`",
+            ),
+        ];
+        for (item, reason) in cases {
+            let refusal = refusal(item);
+            assert!(refusal.contains(reason), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_variant_beyond_a_u16_is_refused() {
+        let variants = |count: usize| -> DeriveInput {
+            let names = (0..count).map(|i| format_ident!("V{i}"));
+            parse_quote!(enum E { #(#names),* })
+        };
+        assert!(Input::new(variants(VARIANTS_MAX)).is_ok());
+        assert!(refusal(variants(VARIANTS_MAX + 1)).contains("at most 65536 variants"));
+    }
+
+    #[test]
+    fn other_attributes_are_none_of_the_derives_business() {
+        let item = parse_quote!(
+            #[repr(u8, align(8))]
+            #[doc = "x"]
+            enum E {
+                #[allow(unused)]
+                A {
+                    #[doc = "y"]
+                    a: u8,
+                },
+            }
+        );
+        assert!(Input::new(item).is_ok());
+    }
+}

@@ -114,3 +114,36 @@ impl<'a> Reader<'a> {
         DecodeError::Short { needed, left: self.bytes.len() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_made_in_advance_never_exceeds_the_bytes_that_are_left() {
+        let reader = Reader::new(&[0; 100]);
+        assert_eq!(reader.capacity::<u64>(12), 12);
+        assert_eq!(reader.capacity::<[u8; 30]>(50), 3);
+        assert_eq!(reader.capacity::<[u8; 4096]>(50), 0);
+        assert_eq!(reader.capacity::<()>(50), 0);
+    }
+
+    #[test]
+    fn a_refused_take_takes_nothing() {
+        let mut reader = Reader::new(&[1, 2, 3]);
+        assert_eq!(reader.take(4), Err(DecodeError::Short { needed: 4, left: 3 }));
+        assert_eq!(reader.array::<4>(), Err(DecodeError::Short { needed: 4, left: 3 }));
+        assert_eq!(reader.need(4), Err(DecodeError::Short { needed: 4, left: 3 }));
+        assert_eq!((reader.take(1), reader.array()), (Ok(&[1][..]), Ok([2, 3])));
+        assert_eq!(reader.finish(), Ok(()));
+    }
+
+    #[test]
+    fn a_failure_within_leaves_the_depth_as_it_was() {
+        let mut reader = Reader::new(&[]);
+        for _ in 0..DECODE_DEPTH_MAX * 2 {
+            let failed = reader.nested(|reader| reader.array::<1>());
+            assert_eq!(failed, Err(DecodeError::Short { needed: 1, left: 0 }));
+        }
+    }
+}
