@@ -1,1 +1,20 @@
-//! ticktape-tuning
+//! The box under the appliance: its clocks, its cores, and what they do to a latency.
+//!
+//! ```text
+//!   clock   what time it is            pin     which core runs this thread
+//!   host    what machine this is       jitter  what the machine takes away from a spinning core
+//!                                      hop     what a cache line costs between two cores
+//! ```
+//!
+//! Nothing here runs on a hot path but [`clock::monotonic_ns`]. Everything reads the machine; only [`pin`] changes
+//! something, and only for the calling thread.
+//!
+//! Invariant: usable cores are those of the process as it started, however its threads are pinned later.
+
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod hop;
+pub mod host;
+pub mod jitter;
+pub mod pin;

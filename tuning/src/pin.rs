@@ -1,0 +1,164 @@
+//! Threads on cores.
+
+use std::ffi::CString;
+use std::sync::OnceLock;
+use std::{fmt, io};
+
+use core_affinity::CoreId;
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sys::prctl;
+use nix::unistd::Pid;
+
+/// What the kernel keeps of a thread's name, in bytes.
+pub const NAME_BYTES_MAX: usize = 15;
+
+/// Why a thread can't be pinned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PinError {
+    /// This process may not run there, or there is no such core.
+    NotUsable {
+        /// The core asked for.
+        core: usize,
+        /// The cores there are to choose from.
+        usable: Vec<usize>,
+    },
+    /// The kernel refused all the same; the set of allowed cores has changed since the start.
+    Refused(usize),
+}
+
+impl fmt::Display for PinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PinError::NotUsable { core, usable } => {
+                write!(f, "core {core} can't be used: this process may run on cores {}", list(usable))
+            }
+            PinError::Refused(core) => {
+                write!(f, "the kernel refused core {core}: check the cpuset that this process runs in")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PinError {}
+
+/// Cores in short form, as in `0-3,6`.
+pub fn list(cores: &[usize]) -> String {
+    let mut out = String::new();
+    for run in cores.chunk_by(|a, b| a + 1 == *b) {
+        let (first, last) = (run[0], run[run.len() - 1]);
+        let comma = if out.is_empty() { "" } else { "," };
+        out += &if first == last { format!("{comma}{first}") } else { format!("{comma}{first}-{last}") };
+    }
+    out
+}
+
+/// The cores that this process may run on, ascending: what affinity and cpuset leave. Read once, at the first use of this
+/// crate and before any thread is pinned through it, since a pinned thread sees but its own core.
+pub fn usable_cores() -> Vec<usize> {
+    static CORES: OnceLock<Vec<usize>> = OnceLock::new();
+    CORES.get_or_init(read_usable_cores).clone()
+}
+
+fn read_usable_cores() -> Vec<usize> {
+    let own = core_affinity::get_core_ids().unwrap_or_default().into_iter().map(|core| core.id);
+    // A spawned thread may have been narrowed by somebody else; the main thread, as a rule, has not.
+    let main = sched_getaffinity(Pid::this()).map(|set| members(&set)).unwrap_or_default();
+    let mut cores: Vec<usize> = own.chain(main).collect();
+    cores.sort_unstable();
+    cores.dedup();
+    // The kernel runs this very thread somewhere.
+    if cores.is_empty() { vec![0] } else { cores }
+}
+
+fn members(set: &CpuSet) -> Vec<usize> {
+    (0..CpuSet::count()).filter(|&core| set.is_set(core).unwrap_or(false)).collect()
+}
+
+/// Keeps the calling thread on `core` from now on.
+///
+/// # Errors
+/// [`PinError`] when the core is not among [`usable_cores`], or the kernel refuses.
+pub fn pin_current_thread(core: usize) -> Result<(), PinError> {
+    let usable = usable_cores();
+    if !usable.contains(&core) {
+        return Err(PinError::NotUsable { core, usable });
+    }
+    if core_affinity::set_for_current(CoreId { id: core }) { Ok(()) } else { Err(PinError::Refused(core)) }
+}
+
+/// Names the calling thread, as `top -H` and `/proc` show it. Cut to [`NAME_BYTES_MAX`] bytes, and at a zero byte.
+///
+/// # Errors
+/// What the kernel says.
+pub fn name_current_thread(name: &str) -> io::Result<()> {
+    let name = name.split('\0').next().unwrap_or_default();
+    let name = &name[..name.floor_char_boundary(NAME_BYTES_MAX)];
+    let name = CString::new(name).map_err(io::Error::other)?;
+    prctl::set_name(&name).map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    fn own_cores() -> Vec<usize> {
+        members(&sched_getaffinity(Pid::from_raw(0)).unwrap())
+    }
+
+    #[test]
+    fn a_pinned_thread_stays_on_its_core_and_the_usable_ones_remain() {
+        let before = usable_cores();
+        assert!(before.is_sorted() && !before.is_empty());
+        for &core in &before {
+            let (own, usable) = thread::spawn(move || {
+                pin_current_thread(core).unwrap();
+                (own_cores(), usable_cores())
+            })
+            .join()
+            .unwrap();
+            assert_eq!(own, [core]);
+            assert_eq!(usable, before);
+        }
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_named_and_nothing_is_touched() {
+        thread::spawn(|| {
+            let before = own_cores();
+            let error = pin_current_thread(1_000_000).unwrap_err();
+            assert_eq!(error, PinError::NotUsable { core: 1_000_000, usable: usable_cores() });
+            assert!(error.to_string().contains("core 1000000"), "{error}");
+            assert!(error.to_string().ends_with(&list(&usable_cores())), "{error}");
+            assert_eq!(own_cores(), before);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn cores_are_listed_in_runs() {
+        for (cores, text) in [(&[][..], ""), (&[3], "3"), (&[0, 1], "0-1"), (&[0, 1, 2, 5, 7, 8], "0-2,5,7-8")] {
+            assert_eq!(list(cores), text);
+        }
+    }
+
+    #[test]
+    fn names_are_cut_to_what_the_kernel_keeps() {
+        let cases = [
+            ("sequencer", "sequencer"),
+            ("exactly-fifteen", "exactly-fifteen"),
+            ("longer-than-fifteen-bytes", "longer-than-fif"),
+            ("fourteen-bytesé", "fourteen-bytes"),
+            ("cut\0here", "cut"),
+            ("", ""),
+        ];
+        for (asked, kept) in cases {
+            let found = thread::spawn(move || {
+                name_current_thread(asked).unwrap();
+                std::fs::read_to_string("/proc/thread-self/comm").unwrap()
+            });
+            assert_eq!(found.join().unwrap().trim_end_matches('\n'), kept);
+        }
+    }
+}
