@@ -194,3 +194,36 @@ fn the_fewest_bytes_are_the_fields_sum_and_two_for_an_enum() {
     assert_eq!(<ours::Generic<u32, 5> as Decode>::MIN_BYTES, 20);
     assert_eq!(<Keyed<u8, u8> as Decode>::MIN_BYTES, 5);
 }
+
+#[derive(Encode, Decode, PartialEq)]
+#[codec(crate = "ticktape_core")]
+enum Side {
+    Buy,
+    Sell,
+}
+
+#[derive(Encode, Decode, PartialEq)]
+#[codec(crate = "ticktape_core")]
+enum Order {
+    New { side: Side, id: u64, price: i64, qty: u32 },
+    Cancel(u64),
+}
+
+/// The example that WIRE.md gives.
+#[test]
+fn an_order_has_the_documented_bytes() {
+    let cases = [
+        (
+            Order::New { side: Side::Sell, id: 7, price: -2, qty: 100 },
+            "0000 0100 0700000000000000 feffffffffffffff 64000000",
+        ),
+        (Order::Cancel(7), "0100 0700000000000000"),
+    ];
+    for (order, hex) in cases {
+        let bytes = order.to_bytes();
+        let printed: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(printed, hex.replace(' ', ""));
+        assert_eq!(Order::from_bytes(&bytes), Ok(order));
+    }
+    assert_ne!(Side::Buy.to_bytes(), Side::Sell.to_bytes());
+}
