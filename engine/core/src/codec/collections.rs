@@ -91,6 +91,16 @@ impl<T: Encode, const N: usize> Encode for [T; N] {
     encode_at_depth!(|self, out, depth| {
         T::encode_slice(self, out, depth);
     });
+
+    #[inline]
+    fn fixed_bytes() -> Option<usize> {
+        Some(N * T::fixed_bytes()?)
+    }
+
+    #[inline]
+    fn encode_fixed<'a>(&self, room: &'a mut [u8]) -> &'a mut [u8] {
+        T::encode_fixed_slice(self, room)
+    }
 }
 
 impl<T: Decode, const N: usize> Decode for [T; N] {

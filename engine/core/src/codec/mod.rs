@@ -182,6 +182,34 @@ pub trait Encode {
         self.encode(out);
     }
 
+    /// The bytes that every value takes, where all take the same. Lets a struct be written with one check for room.
+    #[doc(hidden)]
+    #[inline]
+    fn fixed_bytes() -> Option<usize>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
+    /// Where there are `fixed_bytes`: writes that many at the start of `room`, and returns what is left of it.
+    #[doc(hidden)]
+    #[inline]
+    fn encode_fixed<'a>(&self, room: &'a mut [u8]) -> &'a mut [u8] {
+        let _ = room;
+        unreachable!("the type has no fixed size")
+    }
+
+    /// As `encode_fixed`, for several.
+    #[doc(hidden)]
+    #[inline]
+    fn encode_fixed_slice<'a>(values: &[Self], room: &'a mut [u8]) -> &'a mut [u8]
+    where
+        Self: Sized,
+    {
+        values.iter().fold(room, |room, value| value.encode_fixed(room))
+    }
+
     /// The elements one after the other, without a count. Numbers do it in one copy.
     #[doc(hidden)]
     #[inline]

@@ -11,14 +11,13 @@ macro_rules! integers {
                 out.extend_from_slice(&self.to_le_bytes());
             }
 
+            encode_integer!($integer);
+
             #[inline]
             fn encode_slice(values: &[Self], out: &mut Vec<u8>, _depth: u32) {
                 let start = out.len();
                 out.resize(start + size_of_val(values), 0);
-                let (chunks, _) = out[start..].as_chunks_mut::<{ size_of::<$integer>() }>();
-                for (chunk, value) in chunks.iter_mut().zip(values) {
-                    *chunk = value.to_le_bytes();
-                }
+                Self::encode_fixed_slice(values, &mut out[start..]);
             }
         }
 
@@ -26,6 +25,32 @@ macro_rules! integers {
             decode_integer!($integer);
         }
     )*};
+}
+
+macro_rules! encode_integer {
+    ($integer:ty) => {
+        #[inline]
+        fn fixed_bytes() -> Option<usize> {
+            Some(size_of::<$integer>())
+        }
+
+        #[inline(always)]
+        fn encode_fixed<'a>(&self, room: &'a mut [u8]) -> &'a mut [u8] {
+            let (place, rest) = room.split_first_chunk_mut().expect("room was made for all");
+            *place = self.to_le_bytes();
+            rest
+        }
+
+        #[inline]
+        fn encode_fixed_slice<'a>(values: &[Self], room: &'a mut [u8]) -> &'a mut [u8] {
+            let (places, rest) = room.split_at_mut(size_of_val(values));
+            let (chunks, _) = places.as_chunks_mut::<{ size_of::<$integer>() }>();
+            for (chunk, value) in chunks.iter_mut().zip(values) {
+                *chunk = value.to_le_bytes();
+            }
+            rest
+        }
+    };
 }
 
 macro_rules! decode_integer {
@@ -59,6 +84,8 @@ impl Encode for u8 {
         out.push(*self);
     }
 
+    encode_integer!(u8);
+
     #[inline]
     fn encode_slice(values: &[Self], out: &mut Vec<u8>, _depth: u32) {
         out.extend_from_slice(values);
@@ -75,6 +102,16 @@ macro_rules! wrapped_u64 {
             #[inline]
             fn encode(&self, out: &mut Vec<u8>) {
                 self.0.encode(out);
+            }
+
+            #[inline]
+            fn fixed_bytes() -> Option<usize> {
+                u64::fixed_bytes()
+            }
+
+            #[inline(always)]
+            fn encode_fixed<'a>(&self, room: &'a mut [u8]) -> &'a mut [u8] {
+                self.0.encode_fixed(room)
             }
         }
 

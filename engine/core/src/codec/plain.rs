@@ -10,6 +10,16 @@ impl Encode for bool {
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
     }
+
+    #[inline]
+    fn fixed_bytes() -> Option<usize> {
+        Some(1)
+    }
+
+    #[inline(always)]
+    fn encode_fixed<'a>(&self, room: &'a mut [u8]) -> &'a mut [u8] {
+        u8::from(*self).encode_fixed(room)
+    }
 }
 
 impl Decode for bool {
@@ -29,6 +39,16 @@ impl Encode for char {
     #[inline]
     fn encode(&self, out: &mut Vec<u8>) {
         u32::from(*self).encode(out);
+    }
+
+    #[inline]
+    fn fixed_bytes() -> Option<usize> {
+        Some(4)
+    }
+
+    #[inline(always)]
+    fn encode_fixed<'a>(&self, room: &'a mut [u8]) -> &'a mut [u8] {
+        u32::from(*self).encode_fixed(room)
     }
 }
 
@@ -142,6 +162,16 @@ impl<T: Encode + ?Sized> Encode for &T {
 impl<T: ?Sized> Encode for PhantomData<T> {
     #[inline]
     fn encode(&self, _out: &mut Vec<u8>) {}
+
+    #[inline]
+    fn fixed_bytes() -> Option<usize> {
+        Some(0)
+    }
+
+    #[inline(always)]
+    fn encode_fixed<'a>(&self, room: &'a mut [u8]) -> &'a mut [u8] {
+        room
+    }
 }
 
 impl<T: ?Sized> Decode for PhantomData<T> {

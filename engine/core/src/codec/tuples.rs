@@ -16,6 +16,19 @@ macro_rules! tuples {
                 let ($($name,)*) = self;
                 $($name.encode_nested(out, depth);)*
             }
+
+            #[inline]
+            fn fixed_bytes() -> Option<usize> {
+                Some(0 $(+ $name::fixed_bytes()?)*)
+            }
+
+            #[inline]
+            #[allow(non_snake_case)]
+            fn encode_fixed<'a>(&self, room: &'a mut [u8]) -> &'a mut [u8] {
+                let ($($name,)*) = self;
+                $(let room = $name.encode_fixed(room);)*
+                room
+            }
         }
 
         impl<$($name: Decode),*> Decode for ($($name,)*) {
