@@ -58,9 +58,11 @@ fn encode_fields(variant: &Variant, discriminant: Option<u16>, krate: &Path) -> 
     };
     quote! {
         if let ::core::option::Option::Some(bytes) = (|| #bytes)() {
-            let start = out.len();
-            out.resize(start + #head_bytes + bytes, 0);
-            let room = &mut out[start..];
+            let bytes = #head_bytes + bytes;
+            out.resize(out.len() + bytes, 0);
+            // Counted from the end, so that the room's size is a constant and no store needs a check.
+            let end = out.len();
+            let room = out.split_at_mut(end - bytes).1;
             #head_fixed
             #(let room = #krate::Encode::encode_fixed(#bindings, room);)*
         } else {
