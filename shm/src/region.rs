@@ -1,0 +1,86 @@
+//! The memory of a ring, and where it comes from: the heap, a sealed memfd, or a named file.
+
+#[cfg(not(loom))]
+mod mapped {
+    use std::fs::File;
+    use std::io;
+    use std::os::fd::AsFd;
+
+    use memmap2::{Advice, MmapOptions, MmapRaw};
+
+    /// Mapped memory, page-aligned, a whole number of words.
+    pub(crate) struct Region {
+        map: MmapRaw,
+    }
+
+    impl Region {
+        /// Zeroed memory of this process, populated.
+        pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
+            let map = MmapRaw::from(MmapOptions::new().len(bytes).map_anon()?);
+            // Only advice: where there are no huge pages, small ones do.
+            let _ = map.advise(Advice::HugePage);
+            Self::populate(&map, Advice::PopulateWrite);
+            Ok(Region { map })
+        }
+
+        /// The writer's map of a file that has been given its space.
+        pub(crate) fn writable(file: &File, bytes: usize) -> io::Result<Self> {
+            let map = MmapOptions::new().len(bytes).map_raw(file)?;
+            let _ = map.advise(Advice::HugePage);
+            Self::populate(&map, Advice::PopulateWrite);
+            Ok(Region { map })
+        }
+
+        /// A reader's map. Populated only where the file has all its blocks: reading a hole would allocate it.
+        pub(crate) fn read_only(file: impl AsFd, bytes: usize, populate: bool) -> io::Result<Self> {
+            let map = MmapOptions::new().len(bytes).map_raw_read_only(&file.as_fd())?;
+            if populate {
+                Self::populate(&map, Advice::PopulateRead);
+            }
+            Ok(Region { map })
+        }
+
+        /// Faults the pages in now, so that no hop pays for it. A kernel before 5.14 refuses, and pays later.
+        fn populate(map: &MmapRaw, advice: Advice) {
+            let _ = map.advise(advice);
+        }
+
+        pub(crate) fn words(&self) -> *const crate::sync::AtomicU64 {
+            self.map.as_ptr().cast()
+        }
+
+        pub(crate) fn bytes(&self) -> usize {
+            self.map.len()
+        }
+    }
+}
+
+#[cfg(not(loom))]
+pub(crate) use mapped::Region;
+
+#[cfg(loom)]
+pub(crate) use modelled::Region;
+
+#[cfg(loom)]
+mod modelled {
+    use crate::sync::AtomicU64;
+
+    /// Words that loom watches.
+    pub(crate) struct Region {
+        words: Vec<AtomicU64>,
+    }
+
+    impl Region {
+        pub(crate) fn anonymous(bytes: usize) -> std::io::Result<Self> {
+            Ok(Region { words: (0..bytes / 8).map(|_| AtomicU64::new(0)).collect() })
+        }
+
+        pub(crate) fn words(&self) -> *const AtomicU64 {
+            self.words.as_ptr()
+        }
+
+        pub(crate) fn bytes(&self) -> usize {
+            self.words.len() * 8
+        }
+    }
+}
