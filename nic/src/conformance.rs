@@ -60,7 +60,7 @@ where
         });
         scope.spawn(move || {
             let mut echoed = 0;
-            let mut idle = 0;
+            let mut patience = Patience::default();
             while echoed < ROUNDS {
                 let before = echoed;
                 b_rx.poll(now(), BURST, |datagram| {
@@ -68,12 +68,11 @@ where
                     echoed += 1;
                 });
                 flush_all(&mut b_tx);
-                idle = if echoed > before { 0 } else { idle + 1 };
-                assert!(idle < IDLE_POLLS_MAX, "the echo got {echoed} of {ROUNDS}");
+                patience.after(echoed > before, || format!("the echo got {echoed} of {ROUNDS}"));
             }
         });
         let mut next = 0u64;
-        let mut idle = 0;
+        let mut patience = Patience::default();
         while next < ROUNDS {
             let before = next;
             a_rx.poll(now(), BURST, |datagram| {
@@ -81,10 +80,25 @@ where
                 next += 1;
                 credit_rx.recv().expect("a credit for each datagram on its way");
             });
-            idle = if next > before { 0 } else { idle + 1 };
-            assert!(idle < IDLE_POLLS_MAX, "{next} of {ROUNDS} came back");
+            patience.after(next > before, || format!("{next} of {ROUNDS} came back"));
         }
     });
+}
+
+/// Counts fruitless polls, lets other threads run in between, and fails after too many.
+#[derive(Default)]
+struct Patience(u64);
+
+impl Patience {
+    fn after(&mut self, progress: bool, what: impl FnOnce() -> String) {
+        if progress {
+            self.0 = 0;
+            return;
+        }
+        self.0 += 1;
+        assert!(self.0 < IDLE_POLLS_MAX, "{}", what());
+        std::thread::yield_now();
+    }
 }
 
 struct End<N: Nic> {
@@ -129,11 +143,10 @@ impl<'a, N: Nic, C: Fn() -> Nanos> Link<'a, N, C> {
     /// Polls `b` until `count` datagrams have come.
     fn receive(&mut self, count: usize) -> Vec<Kept> {
         let mut kept = Vec::new();
-        let mut idle = 0;
+        let mut patience = Patience::default();
         while kept.len() < count {
             let taken = self.b.rx.poll((self.now)(), BURST, |datagram| kept.push(Kept::of(datagram)));
-            idle = if taken > 0 { 0 } else { idle + 1 };
-            assert!(idle < IDLE_POLLS_MAX, "{} of {count} datagrams came", kept.len());
+            patience.after(taken > 0, || format!("{} of {count} datagrams came", kept.len()));
         }
         assert_eq!(kept.len(), count, "more came than were sent");
         kept
@@ -150,10 +163,9 @@ fn send(tx: &mut impl Tx, payload: &[u8], to: SocketAddrV4) {
 }
 
 fn flush_all(tx: &mut impl Tx) {
-    let mut idle = 0;
+    let mut patience = Patience::default();
     while tx.queued() > 0 {
-        idle = if tx.flush() > 0 { 0 } else { idle + 1 };
-        assert!(idle < IDLE_POLLS_MAX, "{} datagrams stay queued", tx.queued());
+        patience.after(tx.flush() > 0, || format!("{} datagrams stay queued", tx.queued()));
     }
 }
 
@@ -210,13 +222,12 @@ fn a_full_queue_is_told_and_drains<N: Nic, C: Fn() -> Nanos>(mut link: Link<'_, 
     assert_eq!(link.a.tx.queued(), sent as usize);
     assert!(link.a.tx.counters().queue_full > 0);
     let mut received = 0;
-    let mut idle = 0;
+    let mut patience = Patience::default();
     while received < sent {
         link.a.tx.flush();
         let before = received;
         link.b.rx.poll((link.now)(), BURST, |_| received += 1);
-        idle = if received > before { 0 } else { idle + 1 };
-        assert!(idle < IDLE_POLLS_MAX, "{received} of {sent} came");
+        patience.after(received > before, || format!("{received} of {sent} came"));
     }
     assert_eq!(link.a.tx.queued(), 0);
     assert!(link.a.tx.reserve().is_some());
@@ -236,7 +247,7 @@ fn a_poll_takes_no_more_than_asked<N: Nic, C: Fn() -> Nanos>(mut link: Link<'_, 
     }
     flush_all(&mut link.a.tx);
     let mut payloads = Vec::new();
-    let mut idle = 0;
+    let mut patience = Patience::default();
     while payloads.len() < 10 {
         assert_eq!(link.b.rx.poll((link.now)(), 0, |_| panic!("none were asked for")), 0);
         let mut delivered = 0;
@@ -245,8 +256,7 @@ fn a_poll_takes_no_more_than_asked<N: Nic, C: Fn() -> Nanos>(mut link: Link<'_, 
             delivered += 1;
         });
         assert!(taken <= 3 && delivered == taken);
-        idle = if taken > 0 { 0 } else { idle + 1 };
-        assert!(idle < IDLE_POLLS_MAX);
+        patience.after(taken > 0, || format!("{} of 10 came", payloads.len()));
     }
     assert_eq!(payloads, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }

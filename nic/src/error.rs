@@ -5,6 +5,7 @@ use std::{fmt, io};
 
 /// Why a [`crate::Nic`] could not be opened. Its text names what was asked for and what would be right.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum NicError {
     /// A size outside its bounds.
     Size {

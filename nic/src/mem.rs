@@ -73,7 +73,7 @@ impl Nic for MemNic {
 
     fn split(self) -> (MemRx, MemTx) {
         let slot = || Slot::new(self.config.datagram_bytes_max);
-        let rx = MemRx { local: self.local, inbox: self.inbox, spare: slot(), counters: RxCounters::default() };
+        let rx = MemRx { inbox: self.inbox, spare: slot(), counters: RxCounters::default() };
         let tx = MemTx {
             local: self.local,
             peer: self.peer,
@@ -158,7 +158,6 @@ impl Inbox {
 /// The receive half of a [`MemNic`].
 #[derive(Debug)]
 pub struct MemRx {
-    local: SocketAddrV4,
     inbox: Arc<Inbox>,
     spare: Slot,
     counters: RxCounters,
@@ -189,13 +188,6 @@ impl Rx for MemRx {
 
     fn counters(&self) -> RxCounters {
         self.counters
-    }
-}
-
-impl MemRx {
-    /// The address this half receives on.
-    pub fn local_addr(&self) -> SocketAddrV4 {
-        self.local
     }
 }
 

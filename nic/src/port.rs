@@ -45,8 +45,8 @@ pub struct Datagram<'a> {
 pub trait Rx {
     /// Takes at most `burst_max` datagrams off the queue and hands each to `deliver`, in order of arrival.
     ///
-    /// Never blocks. Returns how many were taken, those included that were dropped and counted instead of delivered; so
-    /// 0 means idle. `now` is on CLOCK_MONOTONIC where the backend is real.
+    /// Never blocks. Returns how many were taken, those included that were dropped and counted instead of delivered. May
+    /// take fewer than are waiting; 0 means idle. `now` is on CLOCK_MONOTONIC where the backend is real.
     fn poll(&mut self, now: Nanos, burst_max: usize, deliver: impl FnMut(Datagram<'_>)) -> usize;
 
     /// What was received and dropped since the open.

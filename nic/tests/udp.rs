@@ -37,7 +37,9 @@ fn poll_until(
         if done(rx) {
             return;
         }
-        rx.poll(now(), 64, |datagram| each(datagram.payload, datagram.destination, datagram.origin));
+        if rx.poll(now(), 64, |datagram| each(datagram.payload, datagram.destination, datagram.origin)) == 0 {
+            std::thread::yield_now();
+        }
     }
     panic!("what was due did not come: {:?}", rx.counters());
 }
@@ -211,6 +213,47 @@ fn multicast_reaches_every_member_and_nobody_else() {
     tx.flush();
     let (mut rx, _) = stranger.split();
     poll_until(&mut rx, |rx| rx.counters().datagrams == 1, |payload, _, _| assert_eq!(payload, b"hello"));
+}
+
+#[test]
+fn a_socket_bound_to_all_addresses_tells_which_one_was_meant() {
+    let b = open(&UdpConfig::new(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)));
+    let port = b.local_addr().port();
+    let ((_, mut tx), (mut rx, _)) = (loopback().split(), b.split());
+    let wanted = [1, 2, 3].map(|host| SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, host), port));
+    for to in wanted {
+        send(&mut tx, b"you", to);
+    }
+    assert_eq!(tx.flush(), 3);
+    let mut found = Vec::new();
+    poll_until(&mut rx, |rx| rx.counters().datagrams == 3, |_, destination, _| found.push(destination));
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn a_socket_bound_to_its_group_hears_nothing_else() {
+    let group = Ipv4Addr::new(239, 77, 1, 4);
+    let mut config = UdpConfig::new(SocketAddrV4::new(group, 0));
+    config.interface = Some(Ipv4Addr::LOCALHOST);
+    config.join = vec![group];
+    let Some(member) = UdpNic::open(&config).inspect_err(|error| eprintln!("skipped: {error}")).ok() else { return };
+    let to = member.local_addr();
+    let mut sender = UdpConfig::new(ANY_PORT);
+    sender.interface = Some(Ipv4Addr::LOCALHOST);
+    let ((_, mut tx), (mut rx, _)) = (open(&sender).split(), member.split());
+    send(&mut tx, b"unicast", SocketAddrV4::new(Ipv4Addr::LOCALHOST, to.port()));
+    send(&mut tx, b"group", to);
+    if tx.flush() < 2 {
+        eprintln!("skipped: multicast can't be sent on loopback: {:?}", tx.counters());
+        return;
+    }
+    poll_until(
+        &mut rx,
+        |rx| rx.counters().datagrams == 1,
+        |payload, destination, _| {
+            assert_eq!((payload, destination), (&b"group"[..], to));
+        },
+    );
 }
 
 #[test]

@@ -169,7 +169,10 @@ fn set_required(socket: &Socket, config: &UdpConfig) -> Result<(), NicError> {
         socket.set_reuse_port(true).map_err(name("SO_REUSEPORT"))?;
     }
     setsockopt(socket, sockopt::ReceiveTimestampns, &true).map_err(io::Error::from).map_err(name("SO_TIMESTAMPNS"))?;
-    setsockopt(socket, sockopt::Ipv4PacketInfo, &true).map_err(io::Error::from).map_err(name("IP_PKTINFO"))?;
+    // A socket bound to one address receives for no other; the kernel need not tell.
+    if config.bind.ip().is_unspecified() {
+        setsockopt(socket, sockopt::Ipv4PacketInfo, &true).map_err(io::Error::from).map_err(name("IP_PKTINFO"))?;
+    }
     setsockopt(socket, sockopt::RxqOvfl, &1).map_err(io::Error::from).map_err(name("SO_RXQ_OVFL"))?;
     // Only the groups joined here, not those that others on this host have joined.
     socket.set_multicast_all_v4(false).map_err(name("IP_MULTICAST_ALL"))?;
