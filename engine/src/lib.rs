@@ -16,11 +16,23 @@
 
 extern crate self as ticktape;
 
+mod control;
+mod egress;
+mod executor;
+// mod journaler;
+pub mod link;
+mod log;
 pub mod machine;
+pub mod metrics;
+// mod node;
+mod outputs;
 pub mod payload;
+pub mod pipeline;
+mod sequencer;
 pub mod session;
 pub mod timer;
 
+// pub use node::{Node, NodeConfig, NodeError, Replayed, SyncPolicy, replay};
 pub use ticktape_core::{
     Ctx, Decode, DecodeError, Effects, Encode, Frame, FrameError, InvariantViolation, Invariants, Kind, Nanos,
     Outgoing, Reader, Seq, Service, SessionEvent, SessionId, Target, TimerId, TimerOp, Timestamp,

@@ -1,0 +1,598 @@
+//! The client's end of a link, both streams and the handshake, as one machine.
+//!
+//! ```text
+//!              Welcome                    Bye or Resync from the appliance, or silence
+//!   Connecting ───────► Open ──────────────────────────────────────────────► Connecting
+//!       │ Refuse, or cursors that can't meet      │ close()
+//!       └──────────────► Closed ◄─────────────────┘
+//! ```
+//!
+//! Drive it so: hand every datagram to `on_datagram`; after that, after `send`, and when `poll_timeout` is reached, call
+//! `poll_transmit` until it has nothing more.
+
+use ticktape_core::Nanos;
+
+use super::error::{DropReason, LinkCounters};
+use super::event::EventMessage;
+use super::packet::{
+    Ack, ByeReason, DATAGRAM_BYTES_LIMIT, Hello, Identity, Packet, Refuse, RefuseReason, ResyncReason, SEQ_LIMIT, Tier,
+    Welcome,
+};
+use super::receiver::{Receiver, ReceiverConfig};
+use super::sender::{AckOutcome, ResumeError, SendError, Sender, SenderConfig};
+use super::serial::truncate;
+
+/// How a [`ClientLink`] is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// The session, kept over reconnects and restarts.
+    pub session: u64,
+    /// The client's incarnation: higher than any this session has used, so persist it before use.
+    pub client_epoch: u32,
+    /// The seq of the first message sent in this epoch.
+    pub first_seq: u64,
+    /// The first event wanted: one beyond the last that was processed; 1 for all.
+    pub resume_next: u64,
+    /// The service's schema version; the appliance must have the same.
+    pub schema: u32,
+    /// What is sent.
+    pub sender: SenderConfig,
+    /// What is received.
+    pub receiver: ReceiverConfig,
+    /// Hello is sent again after this, doubling …
+    pub hello_timeout_ns: u64,
+    /// … up to this.
+    pub hello_timeout_max_ns: u64,
+    /// Something is sent at least this often.
+    pub heartbeat_interval_ns: u64,
+    /// An appliance that says nothing for so long is greeted anew. Must exceed its heartbeat interval.
+    pub silence_ns: u64,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        ClientConfig {
+            session: 1,
+            client_epoch: 1,
+            first_seq: 1,
+            resume_next: 1,
+            schema: 1,
+            sender: SenderConfig::default(),
+            // Events are committed already when they come: the delay and the count alone pace the acknowledgements.
+            receiver: ReceiverConfig { ack_on_commit: false, ..ReceiverConfig::default() },
+            hello_timeout_ns: 50_000_000,
+            hello_timeout_max_ns: 1_000_000_000,
+            heartbeat_interval_ns: 100_000_000,
+            silence_ns: 500_000_000,
+        }
+    }
+}
+
+/// Where a link stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientState {
+    /// Saying Hello until it is answered. Messages are taken and wait.
+    Connecting,
+    /// Both streams flow.
+    Open,
+    /// Over for good. Another link needs a higher client epoch.
+    Closed(CloseReason),
+}
+
+/// Why a link is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Its owner closed it.
+    Done,
+    /// The appliance refused.
+    Refused {
+        /// Why.
+        reason: RefuseReason,
+        /// What would be right, as [`RefuseReason`] says.
+        detail: u64,
+    },
+    /// The appliance lost inputs that it had acknowledged, as tier `memory` may: `from .. to` are gone.
+    InputsLost {
+        /// The first that is lost.
+        from: u64,
+        /// The first that is still held here.
+        to: u64,
+    },
+    /// The appliance knows inputs of this epoch that were never sent here: the epoch was used before.
+    EpochReused {
+        /// What it expects next.
+        expected: u64,
+    },
+}
+
+impl std::fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            CloseReason::Done => f.write_str("link closed by its owner"),
+            CloseReason::Refused { reason: RefuseReason::StaleEpoch, detail } => {
+                write!(f, "appliance refused: client epoch {detail} of this session is known, use a higher one")
+            }
+            CloseReason::Refused { reason: RefuseReason::SchemaMismatch, detail } => {
+                write!(f, "appliance refused: its service has schema version {detail}")
+            }
+            CloseReason::Refused { reason, detail } => write!(f, "appliance refused: {reason:?} ({detail})"),
+            CloseReason::InputsLost { from, to } => {
+                write!(f, "appliance lost acknowledged inputs {from} to {}: begin a higher client epoch", to - 1)
+            }
+            CloseReason::EpochReused { expected } => {
+                write!(f, "client epoch was used before, up to input {}: begin a higher one", expected - 1)
+            }
+        }
+    }
+}
+
+/// Why events are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistoryGap {
+    /// They are no longer kept: state has to come from elsewhere, such as a snapshot.
+    TooOld,
+    /// The appliance lost them in a crash, as tier `memory` may; those delivered with these numbers never happened.
+    Rewound,
+    /// This client fell behind and was dropped.
+    Overflow,
+}
+
+/// What a datagram brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// The handshake is done.
+    Opened {
+        /// The appliance's reign.
+        appliance_epoch: u32,
+        /// What its acknowledgements promise.
+        tier: Tier,
+        /// Inputs before it are committed.
+        committed_next: u64,
+    },
+    /// An output, each once and in the order of `event_seq`.
+    Output {
+        /// Its number within the session, without gaps.
+        event_seq: u64,
+        /// What it says, and what caused it.
+        message: EventMessage<'a>,
+    },
+    /// Inputs before `next` are committed.
+    Acked {
+        /// The first that is not.
+        next: u64,
+    },
+    /// Events `from .. next` will not come (or, where it is lower, the numbering went back to `next`): go on from `next`.
+    Resync {
+        /// Why.
+        gap: HistoryGap,
+        /// The event that was due.
+        from: u64,
+        /// The event that comes next.
+        next: u64,
+    },
+    /// The appliance is gone; Hello is being sent.
+    Disconnected,
+    /// The link is over.
+    Closed(CloseReason),
+}
+
+/// The client's end of a link.
+#[derive(Debug)]
+pub struct ClientLink {
+    config: ClientConfig,
+    identity: Identity,
+    state: ClientState,
+    sender: Sender,
+    receiver: Receiver,
+    nonce: u64,
+    hello_at: Nanos,
+    hello_timeout_ns: u64,
+    heard_at: Nanos,
+    sent_at: Nanos,
+    is_bye_due: bool,
+    connects: u64,
+    counters: LinkCounters,
+}
+
+impl ClientLink {
+    /// A link that will say Hello at the first `poll_transmit`. Allocates all it will ever use.
+    ///
+    /// # Panics
+    /// Where the config can't work: see [`Sender::new`] and [`Receiver::new`]; a seq or a timeout of zero.
+    pub fn new(config: &ClientConfig) -> Self {
+        assert!(config.first_seq > 0 && config.resume_next > 0 && config.resume_next < SEQ_LIMIT);
+        assert!(config.hello_timeout_ns > 0 && config.heartbeat_interval_ns > 0 && config.silence_ns > 0);
+        let identity = Identity { session: config.session, client_epoch: config.client_epoch, appliance_epoch: 0 };
+        ClientLink {
+            config: *config,
+            identity,
+            state: ClientState::Connecting,
+            sender: Sender::new(identity, config.first_seq, &config.sender),
+            receiver: Receiver::new(0, config.resume_next, &config.receiver),
+            nonce: 1,
+            hello_at: 0,
+            hello_timeout_ns: config.hello_timeout_ns,
+            heard_at: 0,
+            sent_at: 0,
+            is_bye_due: false,
+            connects: 0,
+            counters: LinkCounters::default(),
+        }
+    }
+
+    /// Where the link stands.
+    pub const fn state(&self) -> ClientState {
+        self.state
+    }
+
+    /// Inputs before it are committed.
+    pub const fn acked_next(&self) -> u64 {
+        self.sender.acked_next()
+    }
+
+    /// The number of the next input to be sent.
+    pub const fn end_next(&self) -> u64 {
+        self.sender.end_next()
+    }
+
+    /// The event that is due next: the resume cursor to keep.
+    pub const fn resume_next(&self) -> u64 {
+        self.receiver.received_next()
+    }
+
+    /// Whether every input is committed.
+    pub const fn is_drained(&self) -> bool {
+        self.sender.is_drained()
+    }
+
+    /// The largest input that fits a datagram.
+    pub const fn message_bytes_max(&self) -> usize {
+        self.sender.message_bytes_max()
+    }
+
+    /// How many inputs were sent more than once, counting each time.
+    pub const fn resent_messages(&self) -> u64 {
+        self.sender.resent_messages()
+    }
+
+    /// How often a handshake was completed.
+    pub const fn connects(&self) -> u64 {
+        self.connects
+    }
+
+    /// What was dropped, by reason.
+    pub const fn counters(&self) -> &LinkCounters {
+        &self.counters
+    }
+
+    /// Takes a copy of an input's encoding and returns its client seq. It is sent, and sent again, until committed.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    #[inline]
+    pub fn send(&mut self, message: &[u8]) -> Result<u64, SendError> {
+        if matches!(self.state, ClientState::Closed(_)) {
+            return Err(SendError::Closed);
+        }
+        self.sender.push(message)
+    }
+
+    /// Ends the link; the next `poll_transmit` says Bye. What is not yet committed may or may not become so.
+    pub fn close(&mut self) {
+        if !matches!(self.state, ClientState::Closed(_)) {
+            self.is_bye_due = self.state == ClientState::Open;
+            self.state = ClientState::Closed(CloseReason::Done);
+        }
+    }
+
+    /// Takes one datagram and says what it brought.
+    #[inline]
+    pub fn on_datagram(&mut self, now: Nanos, bytes: &[u8], mut on_event: impl FnMut(Event<'_>)) {
+        let result = match Packet::decode(bytes) {
+            Ok((identity, packet)) => self.on_packet(now, &identity, &packet, &mut on_event),
+            Err(error) => Err(DropReason::Malformed(error)),
+        };
+        if let Err(reason) = result {
+            self.counters.count(reason);
+        }
+    }
+
+    fn on_packet(
+        &mut self,
+        now: Nanos,
+        identity: &Identity,
+        packet: &Packet<'_>,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), DropReason> {
+        self.check_client(identity)?;
+        match *packet {
+            Packet::Welcome(welcome) => self.on_welcome(now, identity.appliance_epoch, &welcome, on_event),
+            Packet::Refuse(refuse) => self.on_refuse(&refuse, on_event),
+            Packet::Resync { reason, first } => self.on_resync(now, identity, reason, first, on_event),
+            _ => {
+                self.check_open(identity)?;
+                self.heard_at = now;
+                self.on_stream(now, packet, on_event)
+            }
+        }
+    }
+
+    /// Everything that belongs to an open link.
+    #[inline]
+    fn on_stream(
+        &mut self,
+        now: Nanos,
+        packet: &Packet<'_>,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), DropReason> {
+        match *packet {
+            Packet::Data(data) => {
+                let counters = &mut self.counters;
+                let epoch = self.identity.appliance_epoch;
+                let outcome = self.receiver.on_data(now, epoch, &data, |event_seq, bytes| {
+                    match EventMessage::decode(bytes) {
+                        Some(message) => on_event(Event::Output { event_seq, message }),
+                        None => counters.count(DropReason::BadEvent),
+                    }
+                    true
+                });
+                self.receiver.set_committed_next(self.receiver.received_next());
+                outcome.drop_reason().map_or(Ok(()), Err)
+            }
+            Packet::Ack(ack) | Packet::SelectiveAck(ack, _) => self.on_ack(now, &ack, on_event),
+            Packet::GapFill { from, count } => {
+                let filled = self.receiver.on_gap_fill(from, count);
+                self.receiver.set_committed_next(self.receiver.received_next());
+                if filled { Ok(()) } else { Err(DropReason::Gap) }
+            }
+            Packet::Heartbeat { next_seq } => {
+                if next_seq != truncate(self.receiver.received_next()) {
+                    // Something was lost on the way, or overtaken: say where this end stands.
+                    self.receiver.request_ack();
+                }
+                Ok(())
+            }
+            // What is missing there is sent again when its wait runs out.
+            Packet::Nack(_) => Ok(()),
+            Packet::Bye(_) => {
+                self.reconnect(now);
+                on_event(Event::Disconnected);
+                Ok(())
+            }
+            Packet::Hello(_) | Packet::Welcome(_) | Packet::Refuse(_) | Packet::Resync { .. } => {
+                Err(DropReason::Unexpected)
+            }
+        }
+    }
+
+    fn on_ack(&mut self, now: Nanos, ack: &Ack, on_event: &mut impl FnMut(Event<'_>)) -> Result<(), DropReason> {
+        let before = self.sender.acked_next();
+        if self.sender.on_ack(now, ack) == AckOutcome::Bad {
+            return Err(DropReason::BadAck);
+        }
+        let next = self.sender.acked_next();
+        if next > before {
+            on_event(Event::Acked { next });
+        }
+        Ok(())
+    }
+
+    fn on_welcome(
+        &mut self,
+        now: Nanos,
+        appliance_epoch: u32,
+        welcome: &Welcome,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), DropReason> {
+        if appliance_epoch < self.identity.appliance_epoch {
+            return Err(DropReason::StaleEpoch);
+        }
+        // An open link listens only to a new reign that answers the same Hello after its predecessor did.
+        let is_news = match self.state {
+            ClientState::Connecting => true,
+            ClientState::Open => appliance_epoch > self.identity.appliance_epoch,
+            ClientState::Closed(_) => false,
+        };
+        if welcome.nonce != self.nonce || !is_news {
+            return Err(DropReason::StaleHandshake);
+        }
+        if welcome.schema != self.config.schema {
+            let reason = RefuseReason::SchemaMismatch;
+            self.end(CloseReason::Refused { reason, detail: u64::from(welcome.schema) }, on_event);
+            return Ok(());
+        }
+        let acked_before = self.sender.acked_next();
+        if let Err(reason) = self.resume_inputs(welcome) {
+            self.end(reason, on_event);
+            return Ok(());
+        }
+        self.identity.appliance_epoch = appliance_epoch;
+        self.sender.set_identity(self.identity);
+        self.sender.set_window(welcome.window);
+        self.sender.limit_datagram(welcome.datagram_bytes_max as usize);
+        self.state = ClientState::Open;
+        self.heard_at = now;
+        self.connects += 1;
+        let committed_next = self.sender.acked_next();
+        on_event(Event::Opened { appliance_epoch, tier: welcome.tier, committed_next });
+        if committed_next > acked_before {
+            on_event(Event::Acked { next: committed_next });
+        }
+        let from = self.receiver.received_next();
+        let next = from.max(welcome.first_event).min(welcome.next_event);
+        self.receiver.restart(appliance_epoch, next);
+        if next != from {
+            let gap = if next > from { HistoryGap::TooOld } else { HistoryGap::Rewound };
+            on_event(Event::Resync { gap, from, next });
+        }
+        Ok(())
+    }
+
+    /// Sets the sender to where the appliance stands.
+    fn resume_inputs(&mut self, welcome: &Welcome) -> Result<(), CloseReason> {
+        if self.sender.end_next() == self.config.first_seq && welcome.committed_next > self.config.first_seq {
+            // Nothing was numbered here yet: a restarted client may go on in its epoch, where everything it sent is committed.
+            if welcome.received_next > welcome.committed_next {
+                return Err(CloseReason::EpochReused { expected: welcome.received_next });
+            }
+            self.sender.restart_at(welcome.committed_next);
+            return Ok(());
+        }
+        if welcome.received_next > self.sender.sent_end() {
+            return Err(CloseReason::EpochReused { expected: welcome.received_next });
+        }
+        self.sender.resume(welcome.committed_next, welcome.received_next).map_err(|error| match error {
+            ResumeError::Trimmed { wanted, first } => CloseReason::InputsLost { from: wanted, to: first },
+            ResumeError::Beyond { wanted, .. } => CloseReason::EpochReused { expected: wanted },
+        })
+    }
+
+    fn on_refuse(&mut self, refuse: &Refuse, on_event: &mut impl FnMut(Event<'_>)) -> Result<(), DropReason> {
+        if self.state != ClientState::Connecting || refuse.nonce != self.nonce {
+            return Err(DropReason::StaleHandshake);
+        }
+        self.end(CloseReason::Refused { reason: refuse.reason, detail: refuse.detail }, on_event);
+        Ok(())
+    }
+
+    fn on_resync(
+        &mut self,
+        now: Nanos,
+        identity: &Identity,
+        reason: ResyncReason,
+        first: u64,
+        on_event: &mut impl FnMut(Event<'_>),
+    ) -> Result<(), DropReason> {
+        if self.state != ClientState::Open {
+            return Err(DropReason::Unexpected);
+        }
+        if identity.appliance_epoch < self.identity.appliance_epoch {
+            return Err(DropReason::StaleEpoch);
+        }
+        match reason {
+            ResyncReason::UnknownSession | ResyncReason::EpochChanged => {
+                self.reconnect(now);
+                on_event(Event::Disconnected);
+            }
+            ResyncReason::Trimmed | ResyncReason::Overflow => {
+                self.check_open(identity)?;
+                self.heard_at = now;
+                let from = self.receiver.received_next();
+                if first <= from {
+                    return Err(DropReason::Duplicate);
+                }
+                self.receiver.restart(self.identity.appliance_epoch, first);
+                let gap = if reason == ResyncReason::Trimmed { HistoryGap::TooOld } else { HistoryGap::Overflow };
+                on_event(Event::Resync { gap, from, next: first });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a packet is for this incarnation of this session.
+    #[inline]
+    fn check_client(&self, identity: &Identity) -> Result<(), DropReason> {
+        if identity.session != self.identity.session {
+            return Err(DropReason::ForeignSession);
+        }
+        match identity.client_epoch.cmp(&self.identity.client_epoch) {
+            std::cmp::Ordering::Less => Err(DropReason::StaleEpoch),
+            std::cmp::Ordering::Equal => Ok(()),
+            std::cmp::Ordering::Greater => Err(DropReason::UnknownEpoch),
+        }
+    }
+
+    /// Whether a packet is of the reign this link is open with.
+    #[inline]
+    fn check_open(&self, identity: &Identity) -> Result<(), DropReason> {
+        if self.state != ClientState::Open {
+            return Err(DropReason::Unexpected);
+        }
+        match identity.appliance_epoch.cmp(&self.identity.appliance_epoch) {
+            std::cmp::Ordering::Less => Err(DropReason::StaleEpoch),
+            std::cmp::Ordering::Equal => Ok(()),
+            std::cmp::Ordering::Greater => Err(DropReason::UnknownEpoch),
+        }
+    }
+
+    fn end(&mut self, reason: CloseReason, on_event: &mut impl FnMut(Event<'_>)) {
+        self.state = ClientState::Closed(reason);
+        on_event(Event::Closed(reason));
+    }
+
+    fn reconnect(&mut self, now: Nanos) {
+        self.state = ClientState::Connecting;
+        self.nonce += 1;
+        self.hello_at = now;
+        self.hello_timeout_ns = self.config.hello_timeout_ns;
+    }
+
+    /// Builds the next datagram to send in `out` and returns its size. Call it until `None`.
+    #[inline]
+    pub fn poll_transmit(&mut self, now: Nanos, out: &mut [u8]) -> Option<usize> {
+        let bytes = match self.state {
+            ClientState::Open if now.saturating_sub(self.heard_at) >= self.config.silence_ns => {
+                self.reconnect(now);
+                self.poll_hello(now, out)
+            }
+            ClientState::Open => self.poll_open(now, out),
+            ClientState::Connecting => self.poll_hello(now, out),
+            ClientState::Closed(_) => {
+                let bytes = self.is_bye_due.then(|| Packet::Bye(ByeReason::Done).encode(&self.identity, out))?;
+                self.is_bye_due = false;
+                bytes
+            }
+        }?;
+        self.sent_at = now;
+        Some(bytes)
+    }
+
+    #[inline]
+    fn poll_open(&mut self, now: Nanos, out: &mut [u8]) -> Option<usize> {
+        if let Some(ack) = self.receiver.poll_ack(now) {
+            return Packet::Ack(ack).encode(&self.identity, out);
+        }
+        if let Some(bytes) = self.sender.poll_transmit(now, out) {
+            return Some(bytes);
+        }
+        if now.saturating_sub(self.sent_at) >= self.config.heartbeat_interval_ns {
+            return Packet::Heartbeat { next_seq: truncate(self.sender.end_next()) }.encode(&self.identity, out);
+        }
+        None
+    }
+
+    fn poll_hello(&mut self, now: Nanos, out: &mut [u8]) -> Option<usize> {
+        if now < self.hello_at {
+            return None;
+        }
+        let hello = Hello {
+            nonce: self.nonce,
+            resume_next: self.receiver.received_next(),
+            first_seq: self.sender.acked_next(),
+            window: self.receiver.window(),
+            datagram_bytes_max: DATAGRAM_BYTES_LIMIT.min(self.config.sender.datagram_bytes_max) as u32,
+            schema: self.config.schema,
+        };
+        let bytes = Packet::Hello(hello).encode(&self.identity, out)?;
+        self.hello_at = now + self.hello_timeout_ns;
+        self.hello_timeout_ns = self.hello_timeout_ns.saturating_mul(2).min(self.config.hello_timeout_max_ns);
+        Some(bytes)
+    }
+
+    /// When to call `poll_transmit` again, whatever else happens; `None` where the link is over.
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        match self.state {
+            ClientState::Closed(_) => None,
+            ClientState::Connecting => Some(self.hello_at),
+            ClientState::Open => [
+                self.sender.poll_timeout(),
+                self.receiver.poll_timeout(),
+                Some(self.sent_at + self.config.heartbeat_interval_ns),
+                Some(self.heard_at + self.config.silence_ns),
+            ]
+            .into_iter()
+            .flatten()
+            .min(),
+        }
+    }
+}

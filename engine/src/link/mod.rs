@@ -1,0 +1,46 @@
+//! The link between a client and the appliance: two reliable, ordered streams over datagrams, commands up and outputs down.
+//!
+//! ```text
+//!   client                                              appliance
+//!   ClientLink ── Hello (resume cursor) ──────────────►
+//!              ◄─ Welcome (where both streams stand) ──
+//!   Sender     ── Data (client seqs) ─────────────────► Receiver   in the sequencer
+//!              ◄─ Ack: committed, received ────────────
+//!   Receiver   ◄─ Data (event seqs) ─────────────────── Sender     in the egress
+//!              ── Ack ────────────────────────────────►
+//! ```
+//!
+//! All are plain machines: no socket, no clock, no thread, no allocation after construction. The appliance's two ends of a
+//! session share no state, so that they may live on different cores.
+//!
+//! Invariant: each stream has (epoch, seq); a message is delivered once, in order, within its epoch.
+//! Invariant: an acknowledgement never goes beyond what is committed, and is where a reconnecting peer resumes.
+//! Invariant: cursors named `_next` are half open: the first number that is not covered.
+
+mod client;
+mod data;
+mod error;
+pub mod event;
+pub mod layout;
+mod packet;
+mod ranges;
+mod receiver;
+mod sender;
+pub mod serial;
+
+pub use client::{ClientConfig, ClientLink, ClientState, CloseReason, Event, HistoryGap};
+pub use data::{DATA_OVERHEAD_BYTES, Data, Messages};
+pub use error::{DropReason, LinkCounters, PacketError};
+pub use event::EventMessage;
+pub use packet::{
+    Ack, ByeReason, DATAGRAM_BYTES_LIMIT, Hello, Identity, Packet, Refuse, RefuseReason, ResyncReason, SEQ_LIMIT, Tier,
+    Type, Welcome,
+};
+pub use ranges::{Range, Ranges};
+pub use receiver::{Outcome, Receiver, ReceiverConfig, ResyncCause};
+pub use sender::{AckOutcome, ResumeError, SendError, Sender, SenderConfig};
+
+#[cfg(test)]
+mod packet_tests;
+#[cfg(test)]
+mod stream_tests;

@@ -1,0 +1,339 @@
+//! Sender and receiver, each on its own.
+
+use proptest::prelude::*;
+
+use super::data::write_data;
+use super::layout::data;
+use super::*;
+
+const MS: u64 = 1_000_000;
+const IDENTITY: Identity = Identity { session: 7, client_epoch: 2, appliance_epoch: 3 };
+
+fn small() -> SenderConfig {
+    SenderConfig {
+        ring_bytes: 256,
+        messages_max: 16,
+        in_flight_messages_max: 8,
+        datagram_bytes_max: 100,
+        resend_timeout_ns: 20 * MS,
+        resend_timeout_max_ns: 100 * MS,
+    }
+}
+
+fn sender(first_seq: u64) -> Sender {
+    let mut sender = Sender::new(IDENTITY, first_seq, &small());
+    sender.set_window(1000);
+    sender
+}
+
+fn ack_of(acked_next: u64, received_next: u64) -> Ack {
+    Ack { acked_next: acked_next as u32, received_next: received_next as u32, window: 1000 }
+}
+
+/// The next packet: its base and its messages.
+fn transmitted(sender: &mut Sender, now: u64) -> Option<(u32, Vec<Vec<u8>>)> {
+    let mut out = [0; 2048];
+    let bytes = sender.poll_transmit(now, &mut out)?;
+    let (identity, packet) = Packet::decode(&out[..bytes]).expect("what is sent is well formed");
+    assert_eq!(identity, IDENTITY);
+    let Packet::Data(data) = packet else { panic!("a sender sends Data") };
+    Some((data.base_seq(), data.messages().map(<[u8]>::to_vec).collect()))
+}
+
+fn with_data<R>(base_seq: u32, messages: &[&[u8]], use_it: impl FnOnce(&Data<'_>) -> R) -> R {
+    let mut wire = Vec::new();
+    for message in messages {
+        wire.extend_from_slice(&(message.len() as u16).to_le_bytes());
+        wire.extend_from_slice(message);
+    }
+    let mut out = vec![0; data::MESSAGES + wire.len()];
+    write_data(&IDENTITY, base_seq, messages.len() as u16, &wire, &mut out);
+    let Ok((_, Packet::Data(data))) = Packet::decode(&out) else { panic!("it is Data") };
+    use_it(&data)
+}
+
+#[test]
+fn messages_go_out_packed_and_in_order() {
+    let mut sender = sender(1);
+    for i in 0..4u8 {
+        assert_eq!(sender.push(&[i; 30]), Ok(1 + u64::from(i)));
+    }
+    // 100 bytes hold the 36 of the packet and two messages of 2 + 30.
+    assert_eq!(transmitted(&mut sender, 0), Some((1, vec![vec![0; 30], vec![1; 30]])));
+    assert_eq!(transmitted(&mut sender, 0), Some((3, vec![vec![2; 30], vec![3; 30]])));
+    assert_eq!(transmitted(&mut sender, 0), None);
+}
+
+#[test]
+fn a_full_buffer_is_a_value_and_an_ack_makes_room() {
+    let mut sender = sender(1);
+    while sender.push(&[0; 30]).is_ok() {}
+    assert_eq!(sender.end_next(), 9, "256 bytes hold 8 messages of 32");
+    assert_eq!(sender.push(&[0; 30]), Err(SendError::Full));
+    assert_eq!(sender.push(&[0; 63]), Err(SendError::TooLong { bytes: 63, bytes_max: 62 }));
+    while transmitted(&mut sender, 0).is_some() {}
+    assert_eq!(sender.on_ack(0, &ack_of(1, 9)), AckOutcome::Advanced);
+    assert_eq!(sender.push(&[0; 30]), Err(SendError::Full), "received is not committed: it may be needed again");
+    assert_eq!(sender.on_ack(0, &ack_of(2, 9)), AckOutcome::Advanced);
+    assert_eq!(sender.push(&[0; 30]), Ok(9));
+    assert_eq!(sender.push(&[]), Err(SendError::Full));
+    let mut many = Sender::new(IDENTITY, 1, &small());
+    assert_eq!((0..100).filter(|_| many.push(&[]).is_ok()).count(), 16, "the number of messages is bounded too");
+}
+
+#[test]
+fn the_window_bounds_what_is_in_flight_and_a_closed_one_is_probed() {
+    let mut sender = sender(1);
+    for _ in 0..16 {
+        sender.push(&[]).unwrap();
+    }
+    sender.set_window(3);
+    assert_eq!(transmitted(&mut sender, 0).map(|(base, messages)| (base, messages.len())), Some((1, 3)));
+    assert_eq!(transmitted(&mut sender, 0), None);
+    assert_eq!(sender.on_ack(0, &Ack { acked_next: 2, received_next: 4, window: 3 }), AckOutcome::Advanced);
+    assert_eq!(transmitted(&mut sender, 0).map(|(base, messages)| (base, messages.len())), Some((4, 1)));
+    assert_eq!(sender.on_ack(0, &Ack { acked_next: 5, received_next: 5, window: 0 }), AckOutcome::Advanced);
+    assert_eq!(transmitted(&mut sender, 0).map(|(base, messages)| (base, messages.len())), Some((5, 1)), "the probe");
+    assert_eq!(transmitted(&mut sender, 0), None);
+    sender.set_window(1000);
+    assert_eq!(transmitted(&mut sender, 0).map(|(base, messages)| (base, messages.len())), Some((6, 7)), "8 in flight");
+}
+
+#[test]
+fn silence_resends_from_the_first_missing_with_growing_patience() {
+    let mut sender = sender(1);
+    for i in 0..3u8 {
+        sender.push(&[i]).unwrap();
+    }
+    assert!(transmitted(&mut sender, 0).is_some());
+    assert_eq!(sender.poll_timeout(), Some(20 * MS));
+    assert_eq!(transmitted(&mut sender, 20 * MS - 1), None);
+    assert_eq!(sender.on_ack(10 * MS, &ack_of(1, 2)), AckOutcome::Advanced);
+    assert_eq!(sender.poll_timeout(), Some(30 * MS), "progress begins the wait anew");
+    assert_eq!(transmitted(&mut sender, 30 * MS), Some((2, vec![vec![1], vec![2]])));
+    let mut now = 30 * MS;
+    for wait in [40, 80, 100, 100] {
+        assert_eq!(sender.poll_timeout(), Some(now + wait * MS));
+        now += wait * MS;
+        assert_eq!(transmitted(&mut sender, now).map(|(base, _)| base), Some(2));
+        assert_eq!(transmitted(&mut sender, now), None);
+    }
+    assert_eq!((sender.timeouts(), sender.resent_messages()), (5, 10));
+    assert_eq!(sender.on_ack(now, &ack_of(1, 4)), AckOutcome::Advanced);
+    assert_eq!(sender.poll_timeout(), None, "all of it has arrived: no resend, committed or not");
+}
+
+#[test]
+fn acks_that_can_not_be_are_refused_and_change_nothing() {
+    let first = (1 << 40) + u64::from(u32::MAX) - 1;
+    let mut sender = sender(first);
+    for _ in 0..4 {
+        sender.push(&[1]).unwrap();
+    }
+    assert_eq!(sender.on_ack(0, &ack_of(first + 1, first + 1)), AckOutcome::Bad, "nothing was sent yet");
+    assert!(transmitted(&mut sender, 0).is_some());
+    for (acked, received) in
+        [(first + 5, first + 5), (first, first + 5), (first + 2, first + 1), (first + (1 << 30), first + (1 << 30))]
+    {
+        assert_eq!(sender.on_ack(0, &ack_of(acked, received)), AckOutcome::Bad);
+    }
+    assert_eq!(sender.on_ack(0, &ack_of(first - 1, first - 1)), AckOutcome::NotNew);
+    assert_eq!((sender.acked_next(), sender.received_next()), (first, first));
+    assert_eq!(sender.on_ack(0, &ack_of(first + 3, first + 4)), AckOutcome::Advanced, "across 2^32");
+    assert_eq!(sender.on_ack(0, &ack_of(first + 2, first + 4)), AckOutcome::NotNew, "overtaken");
+    assert_eq!((sender.acked_next(), sender.received_next()), (first + 3, first + 4));
+}
+
+#[test]
+fn a_handshake_sets_the_sender_back_or_says_why_not() {
+    let mut sender = sender(1);
+    for i in 0..6u8 {
+        sender.push(&[i]).unwrap();
+    }
+    assert!(transmitted(&mut sender, 0).is_some());
+    assert_eq!(sender.on_ack(0, &ack_of(3, 6)), AckOutcome::Advanced);
+    assert_eq!(sender.resume(2, 6), Err(ResumeError::Trimmed { wanted: 2, first: 3 }));
+    assert_eq!(sender.resume(3, 8), Err(ResumeError::Beyond { wanted: 8, end: 7 }));
+    assert_eq!(transmitted(&mut sender, 0), None);
+    assert_eq!(sender.resume(4, 4), Ok(()));
+    assert_eq!(transmitted(&mut sender, 0), Some((4, vec![vec![3], vec![4], vec![5]])));
+}
+
+#[test]
+fn a_smaller_peer_limits_the_packing_but_never_stops_a_message() {
+    let mut sender = sender(1);
+    sender.push(&[0; 60]).unwrap();
+    sender.push(&[1; 4]).unwrap();
+    sender.push(&[2; 4]).unwrap();
+    sender.limit_datagram(50);
+    assert_eq!(sender.push(&[0; 13]), Err(SendError::TooLong { bytes: 13, bytes_max: 12 }));
+    assert_eq!(transmitted(&mut sender, 0), Some((1, vec![vec![0; 60]])));
+    assert_eq!(transmitted(&mut sender, 0), Some((2, vec![vec![1; 4], vec![2; 4]])));
+}
+
+#[test]
+fn in_order_data_is_delivered_and_acknowledged_by_count_time_and_commit() {
+    let config = ReceiverConfig { window: 100, ..ReceiverConfig::default() };
+    let mut receiver = Receiver::new(2, 1, &config);
+    let all: Vec<&[u8]> = vec![b"x"; 63];
+    let take = |receiver: &mut Receiver, now, base, messages: &[&[u8]]| {
+        with_data(base, messages, |data| receiver.on_data(now, 2, data, |_, _| true))
+    };
+    assert_eq!(take(&mut receiver, 5, 1, &all), Outcome::Deliver { delivered: 63, refused: 0 });
+    assert_eq!((receiver.poll_ack(5), receiver.poll_timeout()), (None, Some(5 + 10 * MS)));
+    assert_eq!(receiver.poll_ack(5 + 10 * MS), Some(Ack { acked_next: 1, received_next: 64, window: 100 }));
+    assert_eq!(receiver.poll_ack(60 * MS), None, "nothing has happened since");
+    take(&mut receiver, 60 * MS, 64, &all);
+    take(&mut receiver, 60 * MS, 127, &[b"y"]);
+    assert_eq!(receiver.poll_ack(60 * MS), Some(Ack { acked_next: 1, received_next: 128, window: 100 }), "64 messages");
+    receiver.set_committed_next(100);
+    assert_eq!(receiver.poll_ack(60 * MS), Some(Ack { acked_next: 100, received_next: 128, window: 100 }));
+    receiver.set_committed_next(1 << 60);
+    assert_eq!(receiver.committed_next(), 128, "commit can't pass what has arrived");
+    receiver.set_committed_next(5);
+    assert_eq!(receiver.committed_next(), 128, "nor go back");
+}
+
+#[test]
+fn commits_are_acknowledged_by_count_and_time_where_word_is_not_urgent() {
+    let config = ReceiverConfig { ack_on_commit: false, ..ReceiverConfig::default() };
+    let mut receiver = Receiver::new(2, 1, &config);
+    let all: Vec<&[u8]> = vec![b"x"; 100];
+    with_data(1, &all, |data| receiver.on_data(0, 2, data, |_, _| true));
+    assert!(receiver.poll_ack(0).is_some(), "the hundred");
+    receiver.set_committed_next(64);
+    assert_eq!(receiver.poll_ack(0), None);
+    assert_eq!(receiver.poll_timeout(), Some(10 * MS));
+    receiver.set_committed_next(65);
+    assert_eq!(receiver.poll_ack(0).map(|ack| ack.acked_next), Some(65), "64 committed");
+    receiver.set_committed_next(66);
+    assert_eq!(receiver.poll_ack(20 * MS), None);
+    assert_eq!(receiver.poll_ack(30 * MS).map(|ack| ack.acked_next), Some(66), "10 ms on");
+}
+
+#[test]
+fn each_outcome() {
+    let config = ReceiverConfig { window: 100, ..ReceiverConfig::default() };
+    let mut receiver = Receiver::new(2, u64::from(u32::MAX), &config);
+    let mut got = Vec::new();
+    let mut take = |receiver: &mut Receiver, epoch, base: u64, messages: &[&[u8]], room: usize| {
+        with_data(base as u32, messages, |data| {
+            let mut left = room;
+            receiver.on_data(0, epoch, data, |seq, message| {
+                let fits = left > 0;
+                if fits {
+                    left -= 1;
+                    got.push((seq, message.to_vec()));
+                }
+                fits
+            })
+        })
+    };
+    let next = u64::from(u32::MAX);
+    let two: &[&[u8]] = &[b"a", b"b"];
+    assert_eq!(take(&mut receiver, 2, next, two, 9), Outcome::Deliver { delivered: 2, refused: 0 });
+    assert_eq!(take(&mut receiver, 2, next, two, 9), Outcome::Duplicate);
+    assert_eq!(receiver.poll_ack(0).map(|ack| ack.received_next), Some(1), "a duplicate is answered at once");
+    assert_eq!(take(&mut receiver, 2, next + 1, two, 9), Outcome::Deliver { delivered: 1, refused: 0 }, "its new half");
+    assert_eq!(take(&mut receiver, 2, next + 5, two, 9), Outcome::Gap { from: next + 3, count: 2 });
+    assert_eq!(take(&mut receiver, 2, next + 3 + 99, two, 9), Outcome::Gap { from: next + 3, count: 99 });
+    let beyond = Outcome::Resync(ResyncCause::BeyondWindow);
+    for jump in [100, 1_000_000_000, (1 << 31) - 1] {
+        assert_eq!(take(&mut receiver, 2, next + 3 + jump, two, 9), beyond);
+    }
+    assert_eq!(take(&mut receiver, 1, next + 3, two, 9), Outcome::Stale);
+    assert_eq!(take(&mut receiver, 3, next + 3, two, 9), Outcome::Resync(ResyncCause::UnknownEpoch));
+    assert_eq!(take(&mut receiver, 2, next + 3, two, 1), Outcome::Deliver { delivered: 1, refused: 1 });
+    assert_eq!(take(&mut receiver, 2, next + 3, two, 9), Outcome::Deliver { delivered: 1, refused: 0 });
+    assert_eq!(receiver.received_next(), next + 5);
+    let seqs: Vec<u64> = got.iter().map(|(seq, _)| *seq).collect();
+    assert_eq!(seqs, (next..next + 5).collect::<Vec<_>>());
+}
+
+#[test]
+fn numbers_that_never_come_are_skipped_once() {
+    let mut receiver = Receiver::new(2, 10, &ReceiverConfig::default());
+    assert!(!receiver.on_gap_fill(12, 3), "not next");
+    assert!(!receiver.on_gap_fill(7, 3), "all known");
+    assert!(receiver.on_gap_fill(9, 4));
+    assert_eq!((receiver.received_next(), receiver.committed_next()), (13, 10));
+}
+
+#[test]
+fn a_window_that_opens_again_is_told_at_once() {
+    let mut receiver = Receiver::new(2, 1, &ReceiverConfig { window: 64, ..ReceiverConfig::default() });
+    receiver.set_window(0);
+    assert_eq!(receiver.poll_ack(0), None);
+    receiver.set_window(1 << 20);
+    assert_eq!(receiver.poll_ack(0).map(|ack| ack.window), Some(64), "never beyond the config");
+}
+
+proptest! {
+    /// The ring against a plain list: whatever is pushed, sent, acknowledged or lost, each packet holds exactly the messages that
+    /// its numbers say.
+    #[test]
+    fn a_packet_holds_what_its_numbers_say(
+        start in prop_oneof![Just(1u64), Just((1 << 32) - 3), Just(1 << 62)],
+        steps in prop::collection::vec((0u8..5, any::<u16>()), 1..400),
+    ) {
+        let mut sender = sender(start);
+        let mut model: Vec<Vec<u8>> = Vec::new();
+        let mut now = 0;
+        for (step, value) in steps {
+            let kept = sender.end_next() - sender.acked_next();
+            match step {
+                0 | 1 => {
+                    let message = vec![value as u8; usize::from(value) % 63];
+                    if let Ok(seq) = sender.push(&message) {
+                        prop_assert_eq!(seq, start + model.len() as u64);
+                        model.push(message);
+                    } else {
+                        prop_assert!(kept > 0, "an empty buffer takes any message that fits a datagram");
+                    }
+                }
+                2 => if let Some((base, messages)) = transmitted(&mut sender, now) {
+                    let at = (serial::extend(base, sender.acked_next()) - start) as usize;
+                    prop_assert_eq!(&model[at..at + messages.len()], &messages[..]);
+                    prop_assert!(start + (at + messages.len()) as u64 <= sender.acked_next() + 8);
+                },
+                3 => {
+                    let reach = sender.sent_end() - sender.acked_next();
+                    let acked = sender.acked_next() + u64::from(value) % (reach + 1);
+                    let received = acked.max(sender.received_next());
+                    prop_assert_ne!(sender.on_ack(now, &ack_of(acked, received)), AckOutcome::Bad);
+                    prop_assert_eq!(sender.acked_next(), acked);
+                }
+                _ => now += u64::from(value) * 1000,
+            }
+            prop_assert!(sender.end_next() - sender.acked_next() <= 16);
+        }
+    }
+
+    #[test]
+    fn any_ack_is_survived(acked_next: u32, received_next: u32, window: u32, sent in 0usize..8) {
+        let mut sender = sender(u64::from(u32::MAX) - 3);
+        for _ in 0..8 {
+            sender.push(&[1, 2, 3]).unwrap();
+        }
+        sender.set_window(sent as u32);
+        let _ = transmitted(&mut sender, 0);
+        sender.on_ack(0, &Ack { acked_next, received_next, window });
+        prop_assert!(sender.acked_next() <= sender.received_next() && sender.received_next() <= sender.sent_end());
+        prop_assert!(sender.sent_end() <= sender.end_next());
+        while transmitted(&mut sender, 0).is_some() {}
+    }
+
+    #[test]
+    fn any_base_is_survived_and_order_is_kept(bases in prop::collection::vec(any::<u32>(), 1..50), near in prop::collection::vec(0u32..8, 1..50)) {
+        let mut receiver = Receiver::new(2, 100, &ReceiverConfig::default());
+        let mut next = 100;
+        for base in bases.into_iter().chain(near.into_iter().map(|offset| 98 + offset)) {
+            with_data(base, &[b"a", b"b", b"c"], |data| receiver.on_data(0, 2, data, |seq, _| {
+                assert_eq!(seq, next);
+                next += 1;
+                true
+            }));
+            prop_assert_eq!(receiver.received_next(), next);
+        }
+    }
+}
