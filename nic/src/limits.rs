@@ -15,7 +15,7 @@ pub const BURST_DEFAULT: usize = 64;
 
 /// How often the offset between the realtime and the monotonic clock is measured again. The two run at the same rate and
 /// part only when somebody sets the time, so this bounds how long stamps are off after that; a measurement costs some
-/// 150 ns.
+/// 300 ns.
 pub const CLOCK_OFFSET_AGE_NS_MAX: u64 = 10_000_000;
 
 /// A kernel stamp this far after the poll's `now` is not believed. A datagram may well arrive between the reading of `now`
