@@ -64,7 +64,7 @@ impl Service for OrderBook {
 
     fn snapshot(&self) -> BookSnapshot {
         let side = |side| {
-            let orders = self.levels.from_best(side).map(|(_, level)| level.count as usize).sum();
+            let orders = self.levels.best_first(side).map(|(_, level)| level.count as usize).sum();
             let mut resting = Vec::with_capacity(orders);
             resting.extend(self.resting(side));
             resting
@@ -330,7 +330,7 @@ impl OrderBook {
 
     /// One side's orders as they would trade.
     pub(crate) fn resting(&self, side: Side) -> impl Iterator<Item = RestingOrder> + '_ {
-        self.levels.from_best(side).flat_map(|(_, level)| {
+        self.levels.best_first(side).flat_map(|(_, level)| {
             let next = |&slot: &u32| Some(self.orders[slot].next).filter(|&next| next != NONE);
             std::iter::successors(Some(level.head), next).map(|slot| {
                 let Order { id, qty, terms, .. } = self.orders[slot];

@@ -28,7 +28,7 @@ impl OrderBook {
 
     /// The side's prices, best first.
     pub fn depth(&self, side: Side) -> impl Iterator<Item = Depth> + '_ {
-        self.levels.from_best(side).map(|(_, level)| Depth { price: level.price, qty: level.qty, orders: level.count })
+        self.levels.best_first(side).map(|(_, level)| Depth { price: level.price, qty: level.qty, orders: level.count })
     }
 
     /// The side's orders, as they would trade.

@@ -34,7 +34,7 @@ impl OrderBook {
         if let Some(defect) = self.levels.defect() {
             return violated("the ladder is in order", defect);
         }
-        let in_ladders = Side::BOTH.map(|side| self.levels.from_best(side).count()).iter().sum::<usize>();
+        let in_ladders = Side::BOTH.map(|side| self.levels.best_first(side).count()).iter().sum::<usize>();
         if in_ladders != self.levels.len() {
             return violated("every level is in its ladder", format!("{in_ladders} of {}", self.levels.len()));
         }
@@ -45,7 +45,7 @@ impl OrderBook {
     fn check_queues(&self) -> Result<(), InvariantViolation> {
         let (mut orders, mut terms) = (0, 0);
         for side in Side::BOTH {
-            for (at, level) in self.levels.from_best(side) {
+            for (at, level) in self.levels.best_first(side) {
                 terms += self.check_queue(at, level)?;
                 orders += level.count as usize;
             }
@@ -80,7 +80,7 @@ impl OrderBook {
 
     fn check_shares(&self) -> Result<(), InvariantViolation> {
         let shares = self.shares;
-        let in_book = Side::BOTH.iter().flat_map(|&side| self.levels.from_best(side));
+        let in_book = Side::BOTH.iter().flat_map(|&side| self.levels.best_first(side));
         let resting: u128 = in_book.map(|(_, level)| u128::from(level.qty)).sum();
         if resting != shares.resting {
             return violated("resting shares are in the book", format!("{resting} shares, {shares:?}"));

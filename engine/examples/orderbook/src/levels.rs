@@ -83,7 +83,7 @@ impl Levels {
     }
 
     /// The side's levels, best first.
-    pub(crate) fn from_best(&self, side: Side) -> impl Iterator<Item = (u32, &Level)> + '_ {
+    pub(crate) fn best_first(&self, side: Side) -> impl Iterator<Item = (u32, &Level)> + '_ {
         self.ladders[side as usize].runs.descending().map(|(_, slot)| (slot, &self.slab[slot]))
     }
 

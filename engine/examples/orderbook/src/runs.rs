@@ -54,6 +54,7 @@ impl Run {
 
 /// The map. Its largest key is found without a search.
 #[derive(Clone, Debug)]
+#[expect(clippy::vec_box, reason = "splits and merges move runs about, by their pointers")]
 pub(crate) struct Runs {
     /// Ascending, none of them empty.
     runs: Vec<Box<Run>>,

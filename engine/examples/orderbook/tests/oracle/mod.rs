@@ -122,8 +122,8 @@ impl Oracle {
     pub fn side(&self, side: Side) -> Vec<Order> {
         let mut orders: Vec<Order> = self.orders.iter().copied().filter(|order| order.side == side).collect();
         match side {
-            Side::Buy => orders.sort_by(|a, b| b.price.cmp(&a.price)),
-            Side::Sell => orders.sort_by(|a, b| a.price.cmp(&b.price)),
+            Side::Buy => orders.sort_by_key(|order| std::cmp::Reverse(order.price)),
+            Side::Sell => orders.sort_by_key(|order| order.price),
         }
         orders
     }
