@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use ticktape_core::frame::{self, Frame, Kind};
-use ticktape_core::{Decode, Encode, Seq, Timestamp};
+use ticktape_core::{Decode, Encode, Seq, Timestamp, crc32c};
 use ticktape_macros::{Decode, Encode};
 
 const ROUNDS: usize = 41;
@@ -61,8 +61,8 @@ fn main() {
             })
         }),
         ("order: decode", repeat(|_| touch(Command::from_bytes(black_box(&bytes))))),
-        ("crc32c of 24 bytes", repeat(|_| u64::from(crc32c::crc32c(black_box(&sealed[..24]))))),
-        ("crc32c of 64 bytes", repeat(|_| u64::from(crc32c::crc32c(black_box(&payload))))),
+        ("crc32c of 24 bytes", repeat(|_| u64::from(crc32c(black_box(&sealed[..24]))))),
+        ("crc32c of 64 bytes", repeat(|_| u64::from(crc32c(black_box(&payload))))),
         ("frame: seal in place, 64-byte payload", {
             let mut out = [0x5a; frame::frame_bytes(PAYLOAD_BYTES)];
             repeat(move |i| {

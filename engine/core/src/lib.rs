@@ -25,4 +25,5 @@ mod units;
 pub use codec::{Decode, DecodeError, Encode, Reader};
 pub use frame::{Frame, FrameError, Kind};
 pub use service::{Ctx, Effects, InvariantViolation, Invariants, Outgoing, Service, SessionEvent, Target, TimerOp};
+pub use ticktape_crc::{crc32c, crc32c_append};
 pub use units::{Nanos, Seq, SessionId, TimerId, Timestamp};
