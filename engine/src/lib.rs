@@ -16,23 +16,27 @@
 
 extern crate self as ticktape;
 
+// J: pub mod config;
+pub mod client;
 mod control;
 mod egress;
 mod executor;
-// mod journaler;
+pub mod feed;
+// J: mod journaler;
 pub mod link;
 mod log;
 pub mod machine;
 pub mod metrics;
-// mod node;
+// J: mod node;
 mod outputs;
 pub mod payload;
-pub mod pipeline;
+// J: pub mod pipeline;
 mod sequencer;
 pub mod session;
+// J: pub mod tail;
 pub mod timer;
 
-// pub use node::{Node, NodeConfig, NodeError, Replayed, SyncPolicy, replay};
+// J: pub use node::{Node, NodeConfig, NodeError, Replayed, SyncPolicy, replay};
 pub use ticktape_core::{
     Ctx, Decode, DecodeError, Effects, Encode, Frame, FrameError, InvariantViolation, Invariants, Kind, Nanos,
     Outgoing, Reader, Seq, Service, SessionEvent, SessionId, Target, TimerId, TimerOp, Timestamp,

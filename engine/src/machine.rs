@@ -9,7 +9,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use sha2::{Digest, Sha256};
-use ticktape_core::limits::{OUTPUTS_PER_STEP_BYTES_MAX, OUTPUTS_PER_STEP_COUNT_MAX};
+use ticktape_core::limits::{OUTPUT_BYTES_MAX, OUTPUTS_PER_STEP_BYTES_MAX, OUTPUTS_PER_STEP_COUNT_MAX};
 use ticktape_core::{Ctx, Decode, Effects, Encode, Frame, Kind, Seq, Service, SessionEvent, Target, Timestamp};
 
 use crate::payload::{Origin, decode_epoch_change, decode_session};
@@ -23,6 +23,8 @@ pub struct StepLimits {
     pub outputs_per_step_count_max: usize,
     /// Encoded bytes of outputs that one step may produce.
     pub outputs_per_step_bytes_max: usize,
+    /// Encoded bytes that one output may have.
+    pub output_bytes_max: usize,
 }
 
 impl Default for StepLimits {
@@ -30,6 +32,7 @@ impl Default for StepLimits {
         StepLimits {
             outputs_per_step_count_max: OUTPUTS_PER_STEP_COUNT_MAX,
             outputs_per_step_bytes_max: OUTPUTS_PER_STEP_BYTES_MAX,
+            output_bytes_max: OUTPUT_BYTES_MAX,
         }
     }
 }
@@ -84,6 +87,8 @@ pub enum StepError {
         count: usize,
         /// Their encoded bytes.
         bytes: usize,
+        /// The largest one's.
+        largest: usize,
         /// What is allowed.
         limits: StepLimits,
     },
@@ -125,11 +130,11 @@ impl fmt::Display for StepError {
                 "service panicked at seq {seq}: {message}; nothing of that step was released. The log is sound: start a \
                  build whose service can apply seq {seq}"
             ),
-            StepError::TooMuchOutput { seq, count, bytes, limits } => write!(
+            StepError::TooMuchOutput { seq, count, bytes, largest, limits } => write!(
                 f,
-                "service made {count} outputs of {bytes} bytes at seq {seq}, at most {} of {} bytes: raise \
-                 outputs_per_step_count_max or outputs_per_step_bytes_max on every replica",
-                limits.outputs_per_step_count_max, limits.outputs_per_step_bytes_max
+                "service made {count} outputs of {bytes} bytes, the largest {largest}, at seq {seq}: at most {} of {} \
+                 bytes, each at most {}; raise the step limits on every replica",
+                limits.outputs_per_step_count_max, limits.outputs_per_step_bytes_max, limits.output_bytes_max
             ),
             StepError::OutOfOrder { expected, got } => {
                 write!(f, "log continues with seq {got}, seq {expected} was due")
@@ -148,7 +153,6 @@ impl fmt::Display for StepError {
 impl std::error::Error for StepError {}
 
 /// A service with everything the log decides about it.
-#[derive(Debug)]
 pub struct Machine<S: Service> {
     service: S,
     limits: StepLimits,
@@ -290,8 +294,11 @@ impl<S: Service> Machine<S> {
     }
 
     fn settle(&mut self, seq: Seq, origin: Option<Origin>) -> Result<(), StepError> {
+        let mut largest = 0;
         for outgoing in &self.effects.outputs {
+            let start = self.encoded.len();
             outgoing.output.encode(&mut self.encoded);
+            largest = largest.max(self.encoded.len() - start);
             let (event_seq, client_seq) = match outgoing.target {
                 Target::Feed => {
                     self.feed_event_seq += 1;
@@ -306,8 +313,11 @@ impl<S: Service> Machine<S> {
             self.metas.push(Meta { target: outgoing.target, event_seq, client_seq, end: self.encoded.len() });
         }
         let (count, bytes, limits) = (self.metas.len(), self.encoded.len(), self.limits);
-        if count > limits.outputs_per_step_count_max || bytes > limits.outputs_per_step_bytes_max {
-            return Err(StepError::TooMuchOutput { seq, count, bytes, limits });
+        let fits = count <= limits.outputs_per_step_count_max
+            && bytes <= limits.outputs_per_step_bytes_max
+            && largest <= limits.output_bytes_max;
+        if !fits {
+            return Err(StepError::TooMuchOutput { seq, count, bytes, largest, limits });
         }
         for op in self.effects.timers.drain(..) {
             self.timers.apply(op);

@@ -16,6 +16,9 @@ pub const DECODE_DEPTH_MAX: u32 = 64;
 /// only a fixed bound keeps a count from costing time.
 pub const ZERO_WIDTH_COUNT_MAX: usize = 1 << 16;
 
+/// Encoded bytes that one output may have, by default. Part of the replicated configuration.
+pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
+
 /// Outputs that one step may produce, by default. Part of the replicated configuration.
 pub const OUTPUTS_PER_STEP_COUNT_MAX: usize = 16 << 10;
 

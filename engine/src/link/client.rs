@@ -430,14 +430,6 @@ impl ClientLink {
 
     /// Sets the sender to where the appliance stands.
     fn resume_inputs(&mut self, welcome: &Welcome) -> Result<(), CloseReason> {
-        if self.sender.end_next() == self.config.first_seq && welcome.committed_next > self.config.first_seq {
-            // Nothing was numbered here yet: a restarted client may go on in its epoch, where everything it sent is committed.
-            if welcome.received_next > welcome.committed_next {
-                return Err(CloseReason::EpochReused { expected: welcome.received_next });
-            }
-            self.sender.restart_at(welcome.committed_next);
-            return Ok(());
-        }
         if welcome.received_next > self.sender.sent_end() {
             return Err(CloseReason::EpochReused { expected: welcome.received_next });
         }

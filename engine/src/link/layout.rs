@@ -60,7 +60,7 @@ pub mod header {
 
 /// Hello: a client asks to begin, or to go on.
 pub mod hello {
-    /// Chosen anew for each attempt; the answer repeats it.
+    /// Grows with each attempt to connect within a client epoch; the answer repeats it.
     pub const NONCE: usize = super::header::BYTES;
     /// The event the client wants next.
     pub const RESUME_NEXT: usize = 36;

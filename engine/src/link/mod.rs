@@ -17,6 +17,7 @@
 //! Invariant: an acknowledgement never goes beyond what is committed, and is where a reconnecting peer resumes.
 //! Invariant: cursors named `_next` are half open: the first number that is not covered.
 
+mod accept;
 mod client;
 mod data;
 mod error;
@@ -28,6 +29,7 @@ mod receiver;
 mod sender;
 pub mod serial;
 
+pub use accept::{Answer, Standing, Terms, answer_hello};
 pub use client::{ClientConfig, ClientLink, ClientState, CloseReason, Event, HistoryGap};
 pub use data::{DATA_OVERHEAD_BYTES, Data, Messages};
 pub use error::{DropReason, LinkCounters, PacketError};
@@ -42,5 +44,7 @@ pub use sender::{AckOutcome, ResumeError, SendError, Sender, SenderConfig};
 
 #[cfg(test)]
 mod packet_tests;
+#[cfg(test)]
+mod pipe_tests;
 #[cfg(test)]
 mod stream_tests;

@@ -27,7 +27,7 @@ pub struct Identity {
 /// A client's request to begin, or to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Chosen anew for each attempt; the answer repeats it.
+    /// Grows with each attempt to connect within a client epoch; the answer repeats it.
     pub nonce: u64,
     /// The event the client wants next.
     pub resume_next: u64,
@@ -158,7 +158,7 @@ code! {
 code! {
     /// Why a client was refused, and what `detail` then holds.
     RefuseReason: u16 {
-        /// A higher client epoch of this session is known: `detail` is that epoch.
+        /// This client epoch, or a higher one, was used before: `detail` is the highest known.
         StaleEpoch = 1,
         /// The service's schema is another: `detail` is the appliance's version.
         SchemaMismatch = 2,

@@ -317,20 +317,6 @@ impl Sender {
         Ok(())
     }
 
-    /// Numbers on from `seq`, in a sender that holds nothing.
-    ///
-    /// # Panics
-    /// Where messages are held, or `seq` is out of range.
-    pub fn restart_at(&mut self, seq: u64) {
-        assert!(self.is_drained() && seq < SEQ_LIMIT);
-        self.acked_next = seq;
-        self.received_next = seq;
-        self.sent_next = seq;
-        self.sent_max = seq;
-        self.end_next = seq;
-        self.deadline = None;
-    }
-
     /// Builds the next Data packet in `out` and returns its size: what was never sent, or, once the wait for word of a message
     /// ran out, everything from that message on. `None` where nothing may be sent, or `out` is too short for the next message.
     #[inline]

@@ -1,0 +1,300 @@
+//! An appliance's configuration, from code, flags or a TOML file.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use ticktape_core::frame::{frame_bytes, padded};
+use ticktape_journal::JournalConfig;
+
+use crate::feed::mold;
+use crate::link::{DATA_OVERHEAD_BYTES, Tier};
+use crate::machine::StepLimits;
+use crate::payload::COMMAND;
+use crate::pipeline::{CorePlan, CoreSlot, IdleStrategy, StageName};
+use crate::sequencer::datagram_room;
+
+/// Which network backend to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NicChoice {
+    /// The fastest that works here, and why it was chosen.
+    #[default]
+    Auto,
+    /// Kernel UDP.
+    Udp,
+}
+
+/// Where the sequenced stream goes out as MoldUDP64.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FeedConfig {
+    /// Group (or unicast address) and port of feed A.
+    pub a: SocketAddrV4,
+    /// The same of feed B, if there is one.
+    pub b: Option<SocketAddrV4>,
+    /// Address of the interface that the feeds leave by.
+    #[serde(default = "loopback")]
+    pub interface: Ipv4Addr,
+    /// Four characters of 0-9 and A-Z that name the stream.
+    #[serde(default = "stream_name")]
+    pub stream: String,
+}
+
+impl FeedConfig {
+    /// The stream's name as a number, in base 36.
+    pub fn stream(&self) -> u32 {
+        u32::from_str_radix(&self.stream, 36).unwrap_or(0)
+    }
+}
+
+fn loopback() -> Ipv4Addr {
+    Ipv4Addr::LOCALHOST
+}
+
+fn stream_name() -> String {
+    "TAPE".to_string()
+}
+
+/// The log ring.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogRingConfig {
+    /// Its name; followers on this box attach by it. Without one the ring is private.
+    pub name: Option<String>,
+    /// Where named rings live.
+    pub dir: PathBuf,
+    /// Its size in bytes, a power of two.
+    pub bytes: usize,
+}
+
+impl Default for LogRingConfig {
+    fn default() -> Self {
+        LogRingConfig { name: None, dir: PathBuf::from(ticktape_shm::DEFAULT_DIR), bytes: 4 << 20 }
+    }
+}
+
+/// Everything an appliance needs to know, beside its service's own configuration.
+#[derive(Clone, Debug)]
+pub struct ApplianceConfig {
+    /// The journal's directory; made if it is missing.
+    pub dir: PathBuf,
+    /// Where clients connect.
+    pub listen: SocketAddrV4,
+    /// What an acknowledgement promises.
+    pub tier: Tier,
+    /// The network backend.
+    pub nic: NicChoice,
+    /// Lets the kernel poll the card within receive calls, for so many microseconds.
+    pub busy_poll_us: Option<u32>,
+    /// Which stages share a thread; `None` chooses by the number of usable cores.
+    pub cores: Option<CorePlan>,
+    /// How idle threads wait.
+    pub idle: IdleStrategy,
+    /// The log ring.
+    pub ring: LogRingConfig,
+    /// The multicast feed, if one is wanted.
+    pub feed: Option<FeedConfig>,
+    /// The largest datagram to send or take, in bytes of UDP payload.
+    pub datagram_bytes_max: usize,
+    /// Commands taken beyond the acknowledged ones, for each session.
+    pub window: u32,
+    /// Sessions that may exist.
+    pub sessions_max: usize,
+    /// Bytes of events kept for each session until its client has them.
+    pub session_bytes: usize,
+    /// The journal's own settings.
+    pub journal: JournalConfig,
+    /// What one step may produce. The same in every run of a log.
+    pub limits: StepLimits,
+}
+
+impl ApplianceConfig {
+    /// The defaults, with the journal in `dir` and clients on `listen`.
+    pub fn new(dir: impl Into<PathBuf>, listen: SocketAddrV4) -> Self {
+        ApplianceConfig {
+            dir: dir.into(),
+            listen,
+            tier: Tier::Local,
+            nic: NicChoice::Auto,
+            busy_poll_us: None,
+            cores: None,
+            idle: IdleStrategy::Auto,
+            ring: LogRingConfig::default(),
+            feed: None,
+            datagram_bytes_max: 1472,
+            window: 8192,
+            sessions_max: crate::sequencer::SESSIONS_MAX,
+            session_bytes: 8 << 20,
+            journal: JournalConfig::default(),
+            limits: StepLimits::default(),
+        }
+    }
+
+    /// Reads a TOML file.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the file and what is wrong in it.
+    pub fn from_toml(path: &Path) -> Result<Self, ConfigError> {
+        let in_file = |message: String| ConfigError { place: path.display().to_string(), message };
+        let text = std::fs::read_to_string(path).map_err(|error| in_file(format!("can't be read: {error}")))?;
+        Self::parse(&text).map_err(in_file)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let file: File = toml::from_str(text).map_err(|error| one_line(&error, text))?;
+        let mut config = ApplianceConfig::new(file.dir, file.listen);
+        config.tier = match file.tier.as_deref() {
+            None | Some("local") => Tier::Local,
+            Some("memory") => Tier::Memory,
+            Some(other) => return Err(format!("tier = \"{other}\" is unknown: one of memory, local")),
+        };
+        if let Some(idle) = file.idle {
+            config.idle = idle.parse()?;
+        }
+        if let Some(cores) = file.cores {
+            config.cores = Some(plan(&cores).map_err(|error| format!("cores: {error}"))?);
+        }
+        config.nic = file.nic.unwrap_or_default();
+        config.busy_poll_us = file.busy_poll_us;
+        config.ring = file.ring.unwrap_or_default();
+        config.feed = file.feed;
+        config.datagram_bytes_max = file.datagram_bytes_max.unwrap_or(config.datagram_bytes_max);
+        config.window = file.window.unwrap_or(config.window);
+        config.sessions_max = file.sessions_max.unwrap_or(config.sessions_max);
+        config.session_bytes = file.session_bytes.unwrap_or(config.session_bytes);
+        Ok(config)
+    }
+
+    /// The largest command, in bytes: it must fit a client's datagram, and its frame one of the feed's.
+    pub fn command_bytes_max(&self) -> usize {
+        let by_link = self.datagram_bytes_max - DATA_OVERHEAD_BYTES;
+        let by_feed = self.datagram_bytes_max - mold::OVERHEAD_BYTES - frame_bytes(COMMAND);
+        if self.feed.is_some() { by_link.min(by_feed) } else { by_link }
+    }
+
+    /// The largest payload that a frame may have: the largest command with its origin.
+    pub fn payload_bytes_max(&self) -> usize {
+        self.command_bytes_max() + COMMAND
+    }
+
+    /// The largest frame.
+    pub fn frame_bytes_max(&self) -> usize {
+        frame_bytes(self.payload_bytes_max())
+    }
+
+    /// What one datagram may turn into: the ring's largest batch.
+    pub fn batch_bytes_max(&self) -> usize {
+        let (frames, payload_bytes) = datagram_room(self.datagram_bytes_max);
+        payload_bytes + frames * (padded(frame_bytes(0)) + 8)
+    }
+
+    /// Checks what can be checked without touching anything.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming the key, its value and what would be right.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let bad = |key: &str, message: String| Err(ConfigError { place: key.to_string(), message });
+        if !(256..=65_507).contains(&self.datagram_bytes_max) {
+            return bad("datagram_bytes_max", format!("{} is outside 256..=65507", self.datagram_bytes_max));
+        }
+        if !(1..=1 << 20).contains(&self.window) {
+            return bad("window", format!("{} is outside 1..={}", self.window, 1 << 20));
+        }
+        if self.sessions_max == 0 {
+            return bad("sessions_max", "0 lets nobody in: at least 1".to_string());
+        }
+        if let Some(feed) = &self.feed {
+            let fits = feed.stream.len() == 4
+                && feed.stream.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
+            if !fits {
+                return bad("feed.stream", format!("\"{}\" is not four characters of 0-9 and A-Z", feed.stream));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A configuration that can't be used: one line with the place and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file or key.
+    pub place: String,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    dir: PathBuf,
+    listen: SocketAddrV4,
+    tier: Option<String>,
+    nic: Option<NicChoice>,
+    busy_poll_us: Option<u32>,
+    cores: Option<Vec<Vec<String>>>,
+    idle: Option<String>,
+    ring: Option<LogRingConfig>,
+    feed: Option<FeedConfig>,
+    datagram_bytes_max: Option<usize>,
+    window: Option<u32>,
+    sessions_max: Option<usize>,
+    session_bytes: Option<usize>,
+}
+
+fn plan(cores: &[Vec<String>]) -> Result<CorePlan, crate::pipeline::PlanError> {
+    let slot = |names: &Vec<String>| {
+        let stages = names.iter().map(|name| name.parse::<StageName>()).collect::<Result<_, _>>()?;
+        Ok(CoreSlot { stages, core: None })
+    };
+    CorePlan::new(cores.iter().map(slot).collect::<Result<_, _>>()?)
+}
+
+fn one_line(error: &toml::de::Error, text: &str) -> String {
+    let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+    let message = error.message().replace('\n', " ");
+    line.map_or_else(|| message.clone(), |line| format!("line {line}: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALLEST: &str = "dir = \"journal\"\nlisten = \"127.0.0.1:7001\"\n";
+
+    #[test]
+    fn a_full_file_is_read() {
+        let text = format!(
+            "{SMALLEST}tier = \"memory\"\nnic = \"udp\"\ncores = [[\"sequencer\", \"egress\"], [\"journaler\"], \
+             [\"executor\", \"publisher\"]]\nidle = \"spin\"\nwindow = 100\n[ring]\nname = \"r\"\nbytes = 1048576\n[feed]\na = \
+             \"239.1.1.1:7100\"\n"
+        );
+        let config = ApplianceConfig::parse(&text).unwrap();
+        assert_eq!((config.tier, config.window, config.idle), (Tier::Memory, 100, IdleStrategy::Spin));
+        assert_eq!(config.cores.as_ref().unwrap().slots().len(), 3);
+        assert_eq!(config.ring.name.as_deref(), Some("r"));
+        assert_eq!(config.feed.as_ref().unwrap().stream, "TAPE");
+        assert_eq!(config.validate(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_would_be_right() {
+        let refused = |extra: &str| ApplianceConfig::parse(&format!("{SMALLEST}{extra}")).unwrap_err();
+        assert!(refused("tier = \"disk\"").contains("one of memory, local"));
+        assert!(refused("windw = 3").contains("line 3"));
+        assert!(refused("cores = [[\"sequencer\"]]").contains("missing"));
+        assert!(refused("idle = \"nap\"").contains("backoff"));
+        let mut config = ApplianceConfig::parse(SMALLEST).unwrap();
+        config.datagram_bytes_max = 10;
+        assert_eq!(config.validate().unwrap_err().place, "datagram_bytes_max");
+    }
+}

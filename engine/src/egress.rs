@@ -1,0 +1,459 @@
+//! The egress: lets outputs leave up to the commit watermark, and answers the clients.
+//!
+//! Order of a poll: count the last poll's latencies, hear what arrived, move the commit, release outputs to their sessions,
+//! then build datagrams for every session that has something to say, and flush once.
+//! Invariant: nothing of a step leaves, and no command is acknowledged, before its input is committed.
+//! Invariant: a session that does not keep up never holds up another; it loses its place, not its history.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+
+use ticktape_core::{Nanos, Seq, SessionId, Target};
+use ticktape_nic::{Tx, TxCounters};
+use ticktape_shm::{CommitMark, Consumer, Watermarks};
+
+use crate::control::Control;
+use crate::link::serial::truncate;
+use crate::link::{
+    Ack, AckOutcome, ByeReason, DropReason, EventMessage, Hello, Identity, LinkCounters, Packet, ResumeError, SendError, Sender,
+    SenderConfig, Tier, Welcome,
+};
+use crate::machine::Emitted;
+use crate::metrics::StageLatency;
+use crate::outputs::Record;
+use crate::payload::Origin;
+use crate::session::Sessions;
+
+/// Output records released in one poll: a few hundred keep a poll within tens of microseconds.
+const RECORDS_PER_POLL_MAX: usize = 256;
+
+/// Messages from the sequencer heard in one poll.
+const CONTROL_PER_POLL_MAX: usize = 256;
+
+/// Datagrams built for one session in one poll, so that one busy session can't starve the others.
+const DATAGRAMS_PER_SESSION_MAX: usize = 16;
+
+/// A command is acknowledged with the others of this many …
+const ACK_EVERY_COMMANDS: u64 = 64;
+/// … or so long after it was committed, whichever is first. The client waits for outputs, not for acknowledgements.
+const ACK_DELAY_NS: u64 = 10_000_000;
+
+/// A silent link says at least this often that it lives. A client gives up on one after five of these.
+const HEARTBEAT_NS: u64 = 100_000_000;
+
+/// What the egress is told at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EgressConfig {
+    /// This reign's epoch.
+    pub epoch: u32,
+    /// The service's schema version.
+    pub schema_version: u32,
+    /// What an acknowledgement promises.
+    pub tier: Tier,
+    /// Commands taken beyond the acknowledged ones, for each session.
+    pub window: u32,
+    /// The largest datagram that clients may send.
+    pub client_datagram_bytes_max: usize,
+    /// Each session's buffer of events that its client has not acknowledged.
+    pub sender: SenderConfig,
+}
+
+/// What the egress did and dropped.
+#[derive(Clone, Debug, Default)]
+pub struct EgressCounters {
+    /// Packets without effect, by reason.
+    pub link: LinkCounters,
+    /// Outputs released to sessions.
+    pub released: u64,
+    /// Outputs that no datagram can hold. Their sessions see a gap.
+    pub too_long: u64,
+    /// Sessions that were dropped for not keeping up.
+    pub slow: u64,
+    /// Datagrams sent again, in messages.
+    pub resent: u64,
+}
+
+#[derive(Debug)]
+struct Handshake {
+    hello: Hello,
+    client_epoch: u32,
+}
+
+/// One session's end of the link.
+#[derive(Debug)]
+struct SessionLink {
+    sender: Sender,
+    address: Option<SocketAddrV4>,
+    client_epoch: u32,
+    committed_next: u64,
+    received_next: u64,
+    told_next: u64,
+    /// When word of what is committed is due at the latest.
+    ack_at: Option<Nanos>,
+    /// Word is due at once: the client repeats itself.
+    ack_now: bool,
+    spoke_at: Nanos,
+    handshake: Option<Handshake>,
+}
+
+/// Every session's events, rebuilt from history at the start and kept up by the egress.
+#[derive(Debug)]
+pub struct SessionLinks {
+    config: EgressConfig,
+    links: BTreeMap<SessionId, SessionLink>,
+    counters: EgressCounters,
+}
+
+impl SessionLinks {
+    /// No sessions.
+    pub fn new(config: EgressConfig) -> Self {
+        SessionLinks { config, links: BTreeMap::new(), counters: EgressCounters::default() }
+    }
+
+    /// Takes an output for its session. Where the session's buffer is full, its oldest events go.
+    #[inline]
+    pub fn release(&mut self, output: &Emitted<'_>) {
+        let Target::Session(session) = output.target else { return };
+        let link = self.links.entry(session).or_insert_with(|| SessionLink::new(&self.config, session));
+        let head = EventMessage::head(output.seq.0, output.client_seq);
+        loop {
+            debug_assert_eq!(link.sender.end_next(), output.event_seq, "events are numbered as history numbers them");
+            match link.sender.push_parts(&head, output.bytes) {
+                Ok(_) => break,
+                Err(SendError::Full) => link.forget_oldest(&mut self.counters),
+                Err(SendError::TooLong { .. } | SendError::Closed) => {
+                    self.counters.too_long += 1;
+                    let _ = link.sender.push_parts(&head, &[]);
+                    break;
+                }
+            }
+        }
+        self.counters.released += 1;
+    }
+
+    /// After a replay: begins the reign `epoch`, with what history says of the sessions' commands.
+    pub fn begin(&mut self, epoch: u32, history: &Sessions) {
+        self.config.epoch = epoch;
+        for (session, state) in history.iter() {
+            let link = self.links.entry(session).or_insert_with(|| SessionLink::new(&self.config, session));
+            link.client_epoch = state.client_epoch;
+            link.committed_next = state.client_seq + 1;
+            link.received_next = link.committed_next;
+            link.told_next = link.committed_next;
+        }
+    }
+
+    fn progress(&mut self, origin: &Origin) {
+        let link = self.links.entry(origin.session).or_insert_with(|| SessionLink::new(&self.config, origin.session));
+        if origin.client_epoch > link.client_epoch {
+            link.client_epoch = origin.client_epoch;
+            link.committed_next = 1;
+            link.told_next = 1;
+        }
+        link.committed_next = link.committed_next.max(origin.client_seq + 1);
+    }
+}
+
+/// The stage between the output ring and the network.
+pub struct Egress<T: Tx> {
+    tx: T,
+    records: Consumer,
+    watermarks: Watermarks,
+    commit: CommitMark,
+    committed: Seq,
+    control: rtrb::Consumer<Control>,
+    sessions: SessionLinks,
+    latency: StageLatency,
+}
+
+impl<T: Tx> Egress<T> {
+    /// Releases what `records` delivers, once committed, to `sessions`, which hold what was released in earlier reigns.
+    pub fn new(
+        tx: T,
+        records: Consumer,
+        watermarks: Watermarks,
+        commit: CommitMark,
+        control: rtrb::Consumer<Control>,
+        sessions: SessionLinks,
+        latency: StageLatency,
+    ) -> Self {
+        Egress { tx, records, watermarks, commit, committed: Seq::ZERO, control, sessions, latency }
+    }
+
+    /// One duty cycle; returns the messages heard, records released and datagrams sent.
+    #[inline]
+    pub fn poll(&mut self, now: Nanos) -> usize {
+        self.latency.settle(now);
+        let heard = self.hear(now);
+        let released = self.release();
+        heard + released + self.transmit(now)
+    }
+
+    fn hear(&mut self, now: Nanos) -> usize {
+        let mut heard = 0;
+        while heard < CONTROL_PER_POLL_MAX {
+            let Ok(control) = self.control.pop() else { break };
+            self.on_control(now, &control);
+            heard += 1;
+        }
+        heard
+    }
+
+    fn on_control(&mut self, now: Nanos, control: &Control) {
+        let sessions = &mut self.sessions;
+        match *control {
+            Control::Received { session, received_next } => {
+                if let Some(link) = sessions.links.get_mut(&session) {
+                    link.ack_now |= received_next == link.received_next;
+                    link.received_next = received_next;
+                }
+            }
+            Control::Ack { session, ack } => {
+                if let Some(link) = sessions.links.get_mut(&session)
+                    && link.sender.on_ack(now, &ack) == AckOutcome::Bad
+                {
+                    sessions.counters.link.count(DropReason::BadAck);
+                }
+            }
+            Control::Hello { from, session, client_epoch, hello, received_next } => {
+                let config = sessions.config;
+                let link = sessions.links.entry(session).or_insert_with(|| SessionLink::new(&config, session));
+                link.address = Some(from);
+                link.received_next = received_next;
+                link.handshake = Some(Handshake { hello, client_epoch });
+            }
+            Control::Refuse { to, identity, refuse } => self.send(to, &identity, &Packet::Refuse(refuse)),
+            Control::Resync { to, identity, reason } => self.send(to, &identity, &Packet::Resync { reason, first: 0 }),
+            Control::Bye { session } => {
+                if let Some(link) = sessions.links.get_mut(&session) {
+                    link.address = None;
+                }
+            }
+        }
+    }
+
+    /// Sends one small packet that nothing depends on: where the queue is full, the peer asks again.
+    fn send(&mut self, to: SocketAddrV4, identity: &Identity, packet: &Packet<'_>) {
+        let identity = Identity { appliance_epoch: self.sessions.config.epoch, ..*identity };
+        emit(&mut self.tx, to, |out| packet.encode(&identity, out));
+    }
+
+    #[inline]
+    fn release(&mut self) -> usize {
+        let commit = match self.sessions.config.tier {
+            Tier::Memory => Seq::MAX,
+            Tier::Local | Tier::Quorum => self.watermarks.durable(),
+        };
+        if commit > self.committed && commit != Seq::MAX {
+            self.commit.set(commit);
+            self.committed = commit;
+        }
+        let mut released = 0;
+        while released < RECORDS_PER_POLL_MAX {
+            let Some(bytes) = self.records.peek() else { break };
+            let record = Record::read(bytes);
+            let seq = record.seq();
+            if seq > commit {
+                break;
+            }
+            match &record {
+                Record::Output(output) => self.sessions.release(output),
+                Record::Progress { origin, .. } => {
+                    self.sessions.progress(origin);
+                    self.latency.pass(seq);
+                }
+            }
+            self.records.advance();
+            released += 1;
+        }
+        self.records.release();
+        released
+    }
+
+    fn transmit(&mut self, now: Nanos) -> usize {
+        let (tx, config) = (&mut self.tx, &self.sessions.config);
+        let mut built = 0;
+        for (&session, link) in &mut self.sessions.links {
+            let Some(to) = link.address else { continue };
+            let identity =
+                Identity { session: session.0, client_epoch: link.client_epoch, appliance_epoch: config.epoch };
+            if link.handshake.is_some() {
+                built += usize::from(link.welcome(tx, to, &identity, config, now));
+                continue;
+            }
+            built += link.say(tx, to, &identity, config, now);
+        }
+        if self.tx.queued() > 0 {
+            self.tx.flush();
+        }
+        built
+    }
+
+    /// Whether every record up to `last` has been released.
+    pub fn released(&self, last: Seq) -> bool {
+        self.records.next_seq() > last
+    }
+
+    /// Says good-bye to every client.
+    pub fn bye(&mut self) {
+        let epoch = self.sessions.config.epoch;
+        for (&session, link) in &mut self.sessions.links {
+            let Some(to) = link.address.take() else { continue };
+            let identity = Identity { session: session.0, client_epoch: link.client_epoch, appliance_epoch: epoch };
+            emit(&mut self.tx, to, |out| Packet::Bye(ByeReason::Stopping).encode(&identity, out));
+        }
+        self.tx.flush();
+    }
+
+    /// What was done and dropped.
+    pub fn counters(&self) -> EgressCounters {
+        let resent = self.sessions.links.values().map(|link| link.sender.resent_messages()).sum();
+        EgressCounters { resent, ..self.sessions.counters.clone() }
+    }
+
+    /// What the port counted.
+    pub fn tx_counters(&self) -> TxCounters {
+        self.tx.counters()
+    }
+
+    /// Hands over the latencies.
+    pub fn into_latency(self) -> StageLatency {
+        self.latency
+    }
+}
+
+impl SessionLink {
+    fn new(config: &EgressConfig, session: SessionId) -> Self {
+        let identity = Identity { session: session.0, client_epoch: 0, appliance_epoch: config.epoch };
+        SessionLink {
+            sender: Sender::new(identity, 1, &config.sender),
+            address: None,
+            client_epoch: 0,
+            committed_next: 1,
+            received_next: 1,
+            told_next: 1,
+            ack_at: None,
+            ack_now: false,
+            spoke_at: 0,
+            handshake: None,
+        }
+    }
+
+    /// Makes room by forgetting an eighth of the buffer. A client that still needs it is dropped; it finds the gap when it
+    /// comes back.
+    #[cold]
+    fn forget_oldest(&mut self, counters: &mut EgressCounters) {
+        if self.address.take().is_some() {
+            counters.slow += 1;
+        }
+        let kept = self.sender.end_next() - self.sender.acked_next();
+        let first = self.sender.acked_next() + (kept / 8).max(1);
+        self.sender.resume(first, first).expect("within what is kept");
+    }
+
+    /// Answers a handshake, once its session's opening is committed.
+    #[cold]
+    fn welcome(
+        &mut self,
+        tx: &mut impl Tx,
+        to: SocketAddrV4,
+        identity: &Identity,
+        config: &EgressConfig,
+        now: Nanos,
+    ) -> bool {
+        let Some(Handshake { hello, client_epoch }) = &self.handshake else { return false };
+        if *client_epoch != self.client_epoch {
+            return false;
+        }
+        let (first, end) = (self.sender.acked_next(), self.sender.end_next());
+        let resume = match self.sender.resume(hello.resume_next, hello.resume_next) {
+            Ok(()) => hello.resume_next,
+            Err(ResumeError::Trimmed { .. }) => first,
+            Err(ResumeError::Beyond { .. }) => end,
+        };
+        self.sender.resume(resume, resume).expect("within what is kept");
+        self.sender.set_identity(*identity);
+        self.sender.set_window(hello.window);
+        self.sender.limit_datagram(hello.datagram_bytes_max as usize);
+        let committed_next = self.committed_next.max(hello.first_seq.min(self.received_next));
+        let welcome = Welcome {
+            nonce: hello.nonce,
+            committed_next,
+            received_next: self.received_next.max(committed_next),
+            first_event: resume,
+            next_event: end,
+            window: config.window,
+            datagram_bytes_max: config.client_datagram_bytes_max as u32,
+            schema: config.schema_version,
+            tier: config.tier,
+        };
+        let sent = emit(tx, to, |out| Packet::Welcome(welcome).encode(identity, out));
+        if sent {
+            self.committed_next = committed_next;
+            self.told_next = committed_next;
+            self.handshake = None;
+            self.spoke_at = now;
+        }
+        sent
+    }
+
+    /// Sends what there is to say: an acknowledgement that is due, events, or a sign of life.
+    #[inline]
+    fn say(
+        &mut self,
+        tx: &mut impl Tx,
+        to: SocketAddrV4,
+        identity: &Identity,
+        config: &EgressConfig,
+        now: Nanos,
+    ) -> usize {
+        let mut built = 0;
+        if self.ack_is_due(now) || now.saturating_sub(self.spoke_at) >= HEARTBEAT_NS {
+            let ack = self.ack(config);
+            if emit(tx, to, |out| Packet::Ack(ack).encode(identity, out)) {
+                self.told_next = self.committed_next;
+                self.ack_now = false;
+                self.ack_at = None;
+                built += 1;
+            }
+        }
+        while built < DATAGRAMS_PER_SESSION_MAX && emit(tx, to, |out| self.sender.poll_transmit(now, out)) {
+            built += 1;
+        }
+        if built > 0 {
+            self.spoke_at = now;
+        }
+        built
+    }
+
+    #[inline]
+    fn ack_is_due(&mut self, now: Nanos) -> bool {
+        let untold = self.committed_next - self.told_next;
+        if untold > 0 && self.ack_at.is_none() {
+            self.ack_at = Some(now + ACK_DELAY_NS);
+        }
+        self.ack_now || untold >= ACK_EVERY_COMMANDS || self.ack_at.is_some_and(|at| now >= at)
+    }
+
+    /// A client whose events pile up here is told to send no more for now.
+    fn ack(&self, config: &EgressConfig) -> Ack {
+        let kept = self.sender.end_next() - self.sender.acked_next();
+        let window = if kept > config.sender.messages_max as u64 / 2 { 0 } else { config.window };
+        Ack {
+            acked_next: truncate(self.committed_next),
+            received_next: truncate(self.received_next.max(self.committed_next)),
+            window,
+        }
+    }
+}
+
+/// Builds one datagram in the transmit queue, flushing once where that is full. Returns whether there was one.
+#[inline]
+fn emit(tx: &mut impl Tx, to: SocketAddrV4, build: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
+    if tx.reserve().is_none() {
+        tx.flush();
+    }
+    let Some(bytes) = tx.reserve().and_then(build) else { return false };
+    tx.commit(bytes, to);
+    true
+}

@@ -1,0 +1,124 @@
+//! The journaler: takes frames from the ring to the disk, and says how far they are durable.
+//!
+//! Order of a poll: append what the ring has, let the disk work, move the durable watermark, give ring space back.
+//! Invariant: ring space is given back only for frames that are durable, so what is not yet durable is still in memory.
+
+use std::collections::VecDeque;
+
+use ticktape_core::frame::SEQ;
+use ticktape_core::{Nanos, Seq};
+use ticktape_journal::{Disk, Journal, JournalError};
+use ticktape_shm::{Consumer, DurableMark};
+
+use crate::metrics::StageLatency;
+
+/// Frames taken in one poll. Enough for a full commit of small frames; more would only delay the first one's write.
+const FRAMES_PER_POLL_MAX: usize = 1024;
+
+/// Batches whose ring space is held. The disk has far fewer writes in flight; when it is full, taking pauses.
+const HELD_BATCHES_MAX: usize = 4096;
+
+/// The stage between the log ring and the journal.
+pub struct Journaler<D: Disk> {
+    frames: Consumer,
+    journal: Journal<D>,
+    mark: DurableMark,
+    held: VecDeque<(Seq, u64)>,
+    durable: Seq,
+    latency: StageLatency,
+}
+
+impl<D: Disk> Journaler<D> {
+    /// Journals what `frames` delivers and moves `mark`.
+    pub fn new(frames: Consumer, journal: Journal<D>, mark: DurableMark, latency: StageLatency) -> Self {
+        let durable = journal.durable();
+        assert_eq!(frames.next_seq(), journal.appended().next(), "the ring starts where the journal ends");
+        Journaler { frames, journal, mark, held: VecDeque::with_capacity(HELD_BATCHES_MAX), durable, latency }
+    }
+
+    /// One duty cycle; returns the frames taken plus the disk's work.
+    #[inline]
+    pub fn poll(&mut self, now: Nanos) -> usize {
+        self.latency.settle(now);
+        let taken = self.take();
+        let work = self.journal.poll(now);
+        let durable = self.journal.durable();
+        if durable > self.durable {
+            self.advance(durable);
+        }
+        taken + work
+    }
+
+    fn take(&mut self) -> usize {
+        if self.held.len() == HELD_BATCHES_MAX {
+            return 0;
+        }
+        let mut taken = 0;
+        let mut last = Seq::ZERO;
+        while taken < FRAMES_PER_POLL_MAX {
+            let Some(frame) = self.frames.peek() else { break };
+            if !self.journal.room(frame.len()) {
+                break;
+            }
+            last = Seq(u64::from_le_bytes(frame[SEQ..SEQ + 8].try_into().expect("eight bytes")));
+            self.journal.append(last, frame);
+            self.frames.advance();
+            taken += 1;
+        }
+        if taken > 0 {
+            self.held.push_back((last, self.frames.position()));
+        }
+        taken
+    }
+
+    fn advance(&mut self, durable: Seq) {
+        self.mark.set(durable);
+        self.latency.pass(durable);
+        self.durable = durable;
+        let mut released = None;
+        while let Some(&(last, position)) = self.held.front() {
+            if last > durable {
+                break;
+            }
+            released = Some(position);
+            self.held.pop_front();
+        }
+        if let Some(position) = released {
+            self.frames.release_to(position);
+        }
+    }
+
+    /// Work off the hot path: preparing segments. Call it when a poll found nothing, and now and then under load.
+    pub fn housekeeping(&mut self, now: Nanos) -> usize {
+        self.journal.housekeeping(now)
+    }
+
+    /// The last durable frame.
+    pub fn durable(&self) -> Seq {
+        self.durable
+    }
+
+    /// The next frame to be taken from the ring.
+    pub fn next_seq(&self) -> Seq {
+        self.frames.next_seq()
+    }
+
+    /// Why the journal has stopped for good, if it has.
+    pub fn failed(&self) -> Option<&JournalError> {
+        self.journal.failed()
+    }
+
+    /// The journal.
+    pub fn journal(&self) -> &Journal<D> {
+        &self.journal
+    }
+
+    /// Drains, syncs and seals the journal, and hands over the latencies.
+    ///
+    /// # Errors
+    /// As [`Journal::close`].
+    pub fn close(self) -> Result<StageLatency, JournalError> {
+        self.journal.close()?;
+        Ok(self.latency)
+    }
+}

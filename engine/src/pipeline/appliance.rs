@@ -1,0 +1,538 @@
+//! An appliance: every stage of one service, on pinned threads, from start to stop.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::thread::JoinHandle;
+
+use ticktape_core::{Frame, Kind, Seq, Service, Timestamp};
+use ticktape_journal::{Binding, Journal, JournalError, JournalReader, NativeDisk};
+use ticktape_nic::{Nic, NicError, Tx, UdpConfig, UdpNic};
+use ticktape_shm::{Consumer, RingBuilder, RingConfig, RingError, Watermarks};
+use ticktape_tuning::{clock, pin};
+
+use super::idle::{IdleStrategy, Idler};
+use super::plan::{CorePlan, PlanError, StageName};
+use super::stage::{Lifecycle, Stage, StageReport};
+use super::stages::{EgressStage, ExecutorStage, JournalerStage, PublisherStage, SequencerStage};
+use crate::config::{ApplianceConfig, ConfigError, FeedConfig};
+use crate::control::CONTROL_QUEUE_MAX;
+use crate::egress::{Egress, EgressConfig, SessionLinks};
+use crate::executor::{Deadline, Executor, step_room_bytes};
+use crate::feed::{self, FeedSession, Publisher};
+use crate::journaler::Journaler;
+use crate::link::{DATA_OVERHEAD_BYTES, SenderConfig, Tier};
+use crate::log::{LogWriter, SequencedClock};
+use crate::machine::{Machine, Progress, StepError};
+use crate::metrics::{Arrivals, Part, StageLatency};
+use crate::outputs::{OutputWriter, record_bytes};
+use crate::payload::encode_epoch_change;
+use crate::sequencer::{Sequencer, SequencerConfig};
+
+/// The stream that client commands carry.
+const STREAM_ID: u16 = 2;
+
+/// Between two rounds of housekeeping. Heartbeats, clock steering and zero-filling need no more.
+const HOUSEKEEPING_NS: u64 = 1_000_000;
+
+/// A silent feed says at least this often that it lives, as receivers of the protocol expect.
+const FEED_HEARTBEAT_NS: u64 = 1_000_000_000;
+
+/// Why an appliance does not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The configuration.
+    Config(ConfigError),
+    /// The core plan.
+    Plan(PlanError),
+    /// A socket.
+    Nic(NicError),
+    /// The journal.
+    Journal(JournalError),
+    /// The service can't apply what the journal holds.
+    Step(StepError),
+    /// The log ring.
+    Ring(RingError),
+    /// A thread.
+    Thread(std::io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Config(error) => error.fmt(f),
+            StartError::Plan(error) => error.fmt(f),
+            StartError::Nic(error) => error.fmt(f),
+            StartError::Journal(error) => error.fmt(f),
+            StartError::Step(error) => error.fmt(f),
+            StartError::Ring(error) => error.fmt(f),
+            StartError::Thread(error) => write!(f, "thread can't be started: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+macro_rules! from {
+    ($($error:ty => $variant:ident,)*) => {
+        $(impl From<$error> for StartError {
+            fn from(error: $error) -> Self {
+                StartError::$variant(error)
+            }
+        })*
+    };
+}
+
+from! {
+    ConfigError => Config,
+    PlanError => Plan,
+    NicError => Nic,
+    JournalError => Journal,
+    StepError => Step,
+    RingError => Ring,
+}
+
+/// What was chosen at the start, and why: lines for people.
+#[derive(Clone, Debug)]
+pub struct Choices {
+    /// The network backend.
+    pub nic: String,
+    /// The disk backend and strategy.
+    pub journal: String,
+    /// The log ring's memory.
+    pub ring: String,
+    /// The core plan with its cores.
+    pub cores: String,
+    /// How idle threads wait.
+    pub idle: String,
+    /// The feed, if there is one.
+    pub feed: Option<String>,
+}
+
+/// What an appliance did, once it has stopped.
+#[derive(Debug)]
+pub struct Report {
+    /// Each stage's own report, in plan order.
+    pub stages: Vec<(StageName, StageReport)>,
+    /// Why it stopped, where it was not asked to.
+    pub fault: Option<String>,
+    /// What could not be completed on the way out.
+    pub errors: Vec<String>,
+}
+
+impl Report {
+    /// A counter of some stage, 0 where it was not met.
+    pub fn counter(&self, stage: StageName, name: &str) -> u64 {
+        self.of(stage).and_then(|report| report.counters.iter().find(|(key, _)| *key == name)).map_or(0, |&(_, n)| n)
+    }
+
+    /// A fact of some stage.
+    pub fn fact(&self, stage: StageName, name: &str) -> Option<&str> {
+        let facts = &self.of(stage)?.facts;
+        facts.iter().find(|(key, _)| *key == name).map(|(_, fact)| fact.as_str())
+    }
+
+    fn of(&self, stage: StageName) -> Option<&StageReport> {
+        self.stages.iter().find(|(name, _)| *name == stage).map(|(_, report)| report)
+    }
+}
+
+/// A running appliance. Dropping it without [`Appliance::stop`] asks the threads to stop and waits for them.
+pub struct Appliance {
+    lifecycle: Lifecycle,
+    threads: Vec<JoinHandle<Vec<Closed>>>,
+    watermarks: Watermarks,
+    local_addr: SocketAddrV4,
+    epoch: u32,
+    recovered_to: Seq,
+    choices: Choices,
+    part: Part,
+}
+
+type Closed = (StageName, Result<StageReport, String>);
+
+impl Appliance {
+    /// Recovers from the journal, makes the new epoch durable, and starts every stage.
+    ///
+    /// # Errors
+    /// [`StartError`], one line with what would be right; nothing is left running.
+    pub fn start<S>(config: &ApplianceConfig, service: &S::Config) -> Result<Self, StartError>
+    where
+        S: Service + Send + 'static,
+        S::Output: Send,
+    {
+        config.validate()?;
+        let usable = pin::usable_cores();
+        let plan = config.cores.clone().unwrap_or_else(|| CorePlan::for_cores(usable.len()));
+        let cores = plan.assign(&usable)?;
+        let idle = config.idle.resolve(plan.slots().len(), usable.len());
+        let (stages, mut appliance) = build::<S>(config, service)?;
+        appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
+        appliance.choices.idle = format!("{idle} (asked for {})", config.idle);
+        appliance.spawn(&plan, &cores, idle, stages)?;
+        Ok(appliance)
+    }
+
+    fn spawn(
+        &mut self,
+        plan: &CorePlan,
+        cores: &[usize],
+        idle: IdleStrategy,
+        mut stages: Vec<Box<dyn Stage>>,
+    ) -> Result<(), StartError> {
+        for (slot, &core) in plan.slots().iter().zip(cores) {
+            let mut mine = Vec::new();
+            for name in &slot.stages {
+                let at = stages.iter().position(|stage| stage.name() == *name).expect("a plan holds each stage once");
+                mine.push(stages.swap_remove(at));
+            }
+            let lifecycle = self.lifecycle.clone();
+            let name = format!("tt-{}", slot.stages[0].as_str());
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                // Not being pinned costs speed, nothing else; the choices said what was meant.
+                let _ = pin::pin_current_thread(core);
+                run_core(mine, idle, &lifecycle)
+            });
+            match thread {
+                Ok(thread) => self.threads.push(thread),
+                Err(error) => {
+                    self.lifecycle.fail("a thread could not be started".to_string());
+                    return Err(StartError::Thread(error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where clients connect.
+    pub fn local_addr(&self) -> SocketAddrV4 {
+        self.local_addr
+    }
+
+    /// This reign's epoch.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// The last seq that was rebuilt from the journal.
+    pub fn recovered_to(&self) -> Seq {
+        self.recovered_to
+    }
+
+    /// What was chosen, and why.
+    pub fn choices(&self) -> &Choices {
+        &self.choices
+    }
+
+    /// How far the log is durable and committed.
+    pub fn watermarks(&self) -> &Watermarks {
+        &self.watermarks
+    }
+
+    /// The part of the run that latencies are counted to.
+    pub fn part(&self) -> &Part {
+        &self.part
+    }
+
+    /// Why it has stopped by itself, if it has.
+    pub fn fault(&self) -> Option<String> {
+        self.lifecycle.fault()
+    }
+
+    /// Takes no more, drains, syncs, seals, and reports.
+    pub fn stop(mut self) -> Report {
+        self.lifecycle.stop();
+        self.join()
+    }
+
+    fn join(&mut self) -> Report {
+        let mut report = Report { stages: Vec::new(), fault: None, errors: Vec::new() };
+        for thread in self.threads.drain(..) {
+            match thread.join() {
+                Ok(closed) => {
+                    for (name, result) in closed {
+                        match result {
+                            Ok(stage) => report.stages.push((name, stage)),
+                            Err(error) => report.errors.push(format!("{}: {error}", name.as_str())),
+                        }
+                    }
+                }
+                Err(_) => self.lifecycle.fail("a stage's thread panicked; its message is above".to_string()),
+            }
+        }
+        report.fault = self.lifecycle.fault();
+        report
+    }
+}
+
+impl Drop for Appliance {
+    fn drop(&mut self) {
+        self.lifecycle.stop();
+        self.join();
+    }
+}
+
+/// Fails the appliance where a stage's thread unwinds, so that the other threads don't wait for it.
+struct Alarm<'a>(&'a Lifecycle);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("a stage's thread panicked; its message is above".to_string());
+        }
+    }
+}
+
+/// One thread: polls its stages in plan order until they are drained, or one anywhere has failed.
+fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: IdleStrategy, lifecycle: &Lifecycle) -> Vec<Closed> {
+    let alarm = Alarm(lifecycle);
+    let mut idler = Idler::new(idle);
+    let mut housekeeping_at = 0;
+    while !lifecycle.failed() {
+        let mut work = 0;
+        for stage in &mut stages {
+            work += stage.poll(clock::monotonic_ns());
+        }
+        let now = clock::monotonic_ns();
+        if now >= housekeeping_at {
+            stages.iter_mut().for_each(|stage| stage.housekeeping(now));
+            housekeeping_at = now + HOUSEKEEPING_NS;
+        }
+        if lifecycle.draining() && stages.iter_mut().all(|stage| stage.drained(now)) {
+            break;
+        }
+        idler.after_round(work);
+    }
+    drop(alarm);
+    stages.into_iter().map(|stage| (stage.name(), stage.close())).collect()
+}
+
+/// Everything but the threads.
+fn build<S>(
+    config: &ApplianceConfig,
+    service: &S::Config,
+) -> Result<(Vec<Box<dyn Stage>>, Appliance), StartError>
+where
+    S: Service + Send + 'static,
+    S::Output: Send,
+{
+    let nic = open_link(config)?;
+    let feed_nic = config.feed.as_ref().map(|feed| open_feed(feed, config)).transpose()?;
+    let disk = NativeDisk::new(&config.dir, Binding::OneThread);
+    let (mut journal, recovered) = Journal::open(disk, &config.dir, config.journal.clone())?;
+
+    let (machine, recovered_epoch, sessions) = recover::<S>(config, service)?;
+    let epoch = u32::try_from(recovered.last_epoch.max(recovered_epoch) + 1).expect("four billion starts");
+    journal.set_epoch(u64::from(epoch));
+    let sessions = sessions(epoch, &machine);
+
+    let ring = ring_builder(config, epoch);
+    let ring = ring.build(recovered.next_seq)?;
+    let [journal_frames, frames, publish_frames]: [Consumer; 3] =
+        ring.consumers.try_into().unwrap_or_else(|_| unreachable!("three consumers were asked for"));
+    let part = Part::default();
+    let arrivals = Arrivals::new(config.ring.bytes / 32, part.clone());
+    let latency = |after: Seq| StageLatency::new(arrivals.clone(), after);
+
+    let time = SequencedClock::new(machine.now(), Timestamp(clock::realtime_ns()), clock::monotonic_ns());
+    let mut log = LogWriter::new(ring.producer, time, STREAM_ID, config.payload_bytes_max());
+    let last = machine.applied();
+    let mut journaler = Journaler::new(journal_frames, journal, ring.durable, latency(last));
+    begin_epoch::<S>(&mut log, &mut journaler, epoch)?;
+
+    let mut outputs = RingBuilder::new(output_ring_config(config)).heap();
+    outputs.consumer("egress");
+    let mut outputs = outputs.build(Seq::FIRST)?;
+    let records = outputs.consumers.pop().expect("one consumer was asked for");
+    let output_writer = OutputWriter::new(outputs.producer, config.limits.output_bytes_max);
+
+    let (control_tx, control_rx) = rtrb::RingBuffer::new(CONTROL_QUEUE_MAX);
+    let (deadline, lifecycle) = (Deadline::never(), Lifecycle::default());
+    let local_addr = nic.local_addr();
+    let mut choices = Choices {
+        nic: nic.describe(),
+        journal: journaler.journal().describe(),
+        ring: ring.memory,
+        cores: String::new(),
+        idle: String::new(),
+        feed: None,
+    };
+    let (rx, tx) = nic.split();
+    let sequencer_config = SequencerConfig {
+        epoch,
+        schema_version: S::SCHEMA_VERSION,
+        datagram_bytes_max: config.datagram_bytes_max,
+        command_bytes_max: config.command_bytes_max(),
+        window: config.window,
+        sessions_max: config.sessions_max,
+    };
+    let sequencer = Sequencer::new(
+        rx,
+        log,
+        sequencer_config,
+        machine.sessions(),
+        control_tx,
+        deadline.clone(),
+        arrivals.clone(),
+    );
+    let executor = Executor::new(frames, machine, output_writer, deadline, latency(last));
+    let egress =
+        Egress::new(tx, records, ring.watermarks.clone(), ring.commit, control_rx, sessions, latency(last));
+    let feed = feed_nic.zip(config.feed.as_ref()).map(|(nic, feed)| {
+        choices.feed = Some(format!("MoldUDP64 on {}{}", feed.a, feed.b.map_or(String::new(), |b| format!(" and {b}"))));
+        let session = FeedSession::new(feed.stream(), epoch).expect("checked by the configuration");
+        let publisher = Publisher::new(&feed::FeedConfig {
+            session,
+            first_seq: last.next().0,
+            a: feed.a,
+            b: feed.b,
+            datagram_bytes_max: config.datagram_bytes_max,
+            heartbeat_interval_ns: FEED_HEARTBEAT_NS,
+        });
+        (publisher, nic.split().1)
+    });
+    let stages: Vec<Box<dyn Stage>> = vec![
+        Box::new(SequencerStage::new(sequencer, lifecycle.clone())),
+        Box::new(JournalerStage::new(journaler, lifecycle.clone())),
+        Box::new(ExecutorStage::new(executor, lifecycle.clone())),
+        Box::new(PublisherStage::new(publish_frames, feed, lifecycle.clone())),
+        Box::new(EgressStage::new(egress, lifecycle.clone())),
+    ];
+    let appliance = Appliance {
+        lifecycle,
+        threads: Vec::new(),
+        watermarks: ring.watermarks,
+        local_addr,
+        epoch,
+        recovered_to: last,
+        choices,
+        part,
+    };
+    Ok((stages, appliance))
+}
+
+fn open_link(config: &ApplianceConfig) -> Result<UdpNic, StartError> {
+    let udp = UdpConfig {
+        busy_poll_us: config.busy_poll_us,
+        datagram_bytes_max: config.datagram_bytes_max,
+        ..UdpConfig::new(config.listen)
+    };
+    Ok(UdpNic::open(&udp)?)
+}
+
+fn open_feed(feed: &FeedConfig, config: &ApplianceConfig) -> Result<UdpNic, StartError> {
+    let udp = UdpConfig {
+        interface: Some(feed.interface),
+        datagram_bytes_max: config.datagram_bytes_max,
+        ..UdpConfig::new(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))
+    };
+    Ok(UdpNic::open(&udp)?)
+}
+
+/// Rebuilds the state from the journal, and what every session has yet to be told.
+#[expect(clippy::type_complexity, reason = "one caller")]
+fn recover<S: Service>(
+    config: &ApplianceConfig,
+    service: &S::Config,
+) -> Result<(Machine<S>, u64, impl FnOnce(u32, &Machine<S>) -> SessionLinks), StartError> {
+    let mut machine = Machine::<S>::genesis(service, config.limits);
+    let mut sessions = SessionLinks::new(egress_config(config, 0, S::SCHEMA_VERSION));
+    let mut reader = JournalReader::open(&config.dir, Seq::FIRST)?;
+    while let Some(bytes) = reader.next()? {
+        let frame = Frame::view(bytes).expect("the reader has checked it");
+        loop {
+            let progress = machine.step(&frame)?;
+            machine.outputs(frame.seq).for_each(|output| sessions.release(&output));
+            if progress == Progress::Applied {
+                break;
+            }
+        }
+    }
+    let epoch = machine.epoch();
+    let finish = move |epoch: u32, machine: &Machine<S>| {
+        sessions.begin(epoch, machine.sessions());
+        sessions
+    };
+    Ok((machine, epoch, finish))
+}
+
+/// Makes the new reign durable before anything else can be.
+fn begin_epoch<S: Service>(
+    log: &mut LogWriter,
+    journaler: &mut Journaler<NativeDisk>,
+    epoch: u32,
+) -> Result<(), StartError> {
+    let payload = encode_epoch_change(u64::from(epoch), S::SCHEMA_VERSION);
+    let seq = log.append(clock::monotonic_ns(), Kind::EpochChange, &payload, &[]).expect("the ring is empty");
+    log.publish();
+    while journaler.durable() < seq {
+        journaler.poll(clock::monotonic_ns());
+        journaler.housekeeping(clock::monotonic_ns());
+        if let Some(error) = journaler.failed() {
+            return Err(error.clone().into());
+        }
+    }
+    Ok(())
+}
+
+fn ring_builder(config: &ApplianceConfig, epoch: u32) -> RingBuilder {
+    let ring_config = RingConfig {
+        capacity_bytes: config.ring.bytes,
+        frame_bytes_max: config.frame_bytes_max(),
+        batch_bytes_max: config.batch_bytes_max(),
+        epoch: u64::from(epoch),
+        commit_is_sequenced: config.tier == Tier::Memory,
+    };
+    let mut builder = match &config.ring.name {
+        Some(name) => RingBuilder::new(ring_config).named(&config.ring.dir, name),
+        None => RingBuilder::new(ring_config).heap(),
+    };
+    let journaler = builder.consumer("journaler");
+    // What is not yet durable stays within half the ring, so that the other half is there for whoever reads behind.
+    builder.hold_bytes_max(journaler, config.ring.bytes as u64 / 2);
+    builder.consumer("executor");
+    builder.consumer("publisher");
+    builder
+}
+
+fn output_ring_config(config: &ApplianceConfig) -> RingConfig {
+    let frame_bytes_max = record_bytes(config.limits.output_bytes_max);
+    let step = step_room_bytes(&config.limits);
+    RingConfig {
+        capacity_bytes: (2 * step + 8 * frame_bytes_max).next_power_of_two(),
+        frame_bytes_max,
+        batch_bytes_max: frame_bytes_max + 8,
+        epoch: 0,
+        commit_is_sequenced: true,
+    }
+}
+
+fn egress_config(config: &ApplianceConfig, epoch: u32, schema_version: u32) -> EgressConfig {
+    let sender = SenderConfig {
+        ring_bytes: config.session_bytes,
+        messages_max: (config.session_bytes / 64).clamp(1024, 1 << 20),
+        in_flight_messages_max: config.window * 2,
+        datagram_bytes_max: config.datagram_bytes_max,
+        ..SenderConfig::default()
+    };
+    EgressConfig {
+        epoch,
+        schema_version,
+        tier: config.tier,
+        window: config.window,
+        client_datagram_bytes_max: config.command_bytes_max() + DATA_OVERHEAD_BYTES,
+        sender,
+    }
+}
+
+fn describe_cores(plan: &CorePlan, cores: &[usize], usable: usize) -> String {
+    let list: Vec<String> = plan
+        .slots()
+        .iter()
+        .zip(cores)
+        .map(|(slot, core)| {
+            let names: Vec<&str> = slot.stages.iter().map(|stage| stage.as_str()).collect();
+            format!("core {core}: {}", names.join(" + "))
+        })
+        .collect();
+    format!("{} ({usable} usable)", list.join("; "))
+}

@@ -1,0 +1,12 @@
+//! The wiring: which stages there are, which thread polls them, and how they start and stop.
+
+mod appliance;
+mod idle;
+mod plan;
+mod stage;
+mod stages;
+
+pub use appliance::{Appliance, Choices, Report, StartError};
+pub use idle::{IdleStrategy, Idler};
+pub use plan::{CorePlan, CoreSlot, PlanError, StageName};
+pub use stage::{Lifecycle, Stage, StageReport};

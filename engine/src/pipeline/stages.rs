@@ -1,0 +1,305 @@
+//! The stages as a runner sees them: the plain structs, with their part in a stop.
+
+use ticktape_core::frame::{frame_bytes, payload_len};
+use ticktape_core::{Nanos, Seq, Service, Timestamp};
+use ticktape_journal::Disk;
+use ticktape_nic::{Rx, Tx};
+use ticktape_shm::Consumer;
+use ticktape_tuning::clock;
+
+use super::plan::StageName;
+use super::stage::{Lifecycle, Stage, StageReport};
+use crate::egress::Egress;
+use crate::executor::Executor;
+use crate::feed::Publisher;
+use crate::journaler::Journaler;
+use crate::sequencer::Sequencer;
+
+/// How long a stop waits for datagrams that the network does not take. Their contents are safe in the journal.
+const FLUSH_PATIENCE_NS: u64 = 200_000_000;
+
+/// The sequencer, and the end of its input.
+pub struct SequencerStage<R: Rx> {
+    sequencer: Sequencer<R>,
+    lifecycle: Lifecycle,
+}
+
+impl<R: Rx> SequencerStage<R> {
+    /// A stage that takes datagrams until the lifecycle drains.
+    pub fn new(sequencer: Sequencer<R>, lifecycle: Lifecycle) -> Self {
+        SequencerStage { sequencer, lifecycle }
+    }
+}
+
+impl<R: Rx + Send> Stage for SequencerStage<R> {
+    fn name(&self) -> StageName {
+        StageName::Sequencer
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> usize {
+        if self.lifecycle.draining() {
+            if self.lifecycle.final_seq().is_none() {
+                self.lifecycle.set_final_seq(Seq(self.sequencer.next_seq().0 - 1));
+            }
+            return 0;
+        }
+        self.sequencer.poll(now)
+    }
+
+    fn housekeeping(&mut self, now: Nanos) {
+        self.sequencer.housekeeping(Timestamp(clock::realtime_ns()), now);
+    }
+
+    fn drained(&mut self, _now: Nanos) -> bool {
+        self.lifecycle.final_seq().is_some()
+    }
+
+    fn close(self: Box<Self>) -> Result<StageReport, String> {
+        let counters = self.sequencer.counters().clone();
+        let mut report = StageReport::default();
+        report.counters.push(("commands", counters.commands));
+        report.counters.push(("ticks", counters.ticks));
+        report.counters.push(("stamped_by_kernel", counters.stamped_by_kernel));
+        report.counters.push(("commands_too_long", counters.commands_too_long));
+        report.counters.push(("control_full", counters.control_full));
+        report.counters.extend(counters.link.met().map(|(reason, times)| (reason.name(), times)));
+        report.counters.extend(self.sequencer.rx_counters().rows().filter(|&(_, times)| times > 0));
+        report.latencies.push(("sequenced", self.sequencer.into_latency().into_histograms()));
+        Ok(report)
+    }
+}
+
+/// The journaler.
+pub struct JournalerStage<D: Disk> {
+    journaler: Journaler<D>,
+    lifecycle: Lifecycle,
+}
+
+impl<D: Disk> JournalerStage<D> {
+    /// A stage that journals until the last seq is durable.
+    pub fn new(journaler: Journaler<D>, lifecycle: Lifecycle) -> Self {
+        JournalerStage { journaler, lifecycle }
+    }
+}
+
+impl<D: Disk + Send> Stage for JournalerStage<D> {
+    fn name(&self) -> StageName {
+        StageName::Journaler
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> usize {
+        let work = self.journaler.poll(now);
+        if let Some(error) = self.journaler.failed()
+            && !self.lifecycle.failed()
+        {
+            self.lifecycle.fail(format!("journal: {error}"));
+        }
+        work
+    }
+
+    fn housekeeping(&mut self, now: Nanos) {
+        self.journaler.housekeeping(now);
+    }
+
+    fn drained(&mut self, _now: Nanos) -> bool {
+        self.lifecycle.final_seq().is_some_and(|last| self.journaler.durable() >= last)
+    }
+
+    fn close(self: Box<Self>) -> Result<StageReport, String> {
+        let stats = self.journaler.journal().stats();
+        let mut report = StageReport::default();
+        report.counters.push(("journal_bytes", stats.bytes));
+        report.counters.push(("journal_commits", stats.commits));
+        report.facts.push(("journal", self.journaler.journal().describe()));
+        let latency = self.journaler.close().map_err(|error| format!("journal: {error}"))?;
+        report.latencies.push(("durable", latency.into_histograms()));
+        Ok(report)
+    }
+}
+
+/// The executor.
+pub struct ExecutorStage<S: Service> {
+    executor: Executor<S>,
+    lifecycle: Lifecycle,
+}
+
+impl<S: Service> ExecutorStage<S> {
+    /// A stage that applies until the last seq is applied.
+    pub fn new(executor: Executor<S>, lifecycle: Lifecycle) -> Self {
+        ExecutorStage { executor, lifecycle }
+    }
+}
+
+impl<S: Service> Stage for ExecutorStage<S>
+where
+    S: Send,
+    S::Output: Send,
+{
+    fn name(&self) -> StageName {
+        StageName::Executor
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> usize {
+        let applied = self.executor.poll(now);
+        if let Some(error) = self.executor.failed()
+            && !self.lifecycle.failed()
+        {
+            self.lifecycle.fail(error.to_string());
+        }
+        applied
+    }
+
+    fn housekeeping(&mut self, _now: Nanos) {}
+
+    fn drained(&mut self, _now: Nanos) -> bool {
+        let done = self.lifecycle.final_seq().is_some_and(|last| self.executor.machine().applied() >= last);
+        if done {
+            self.lifecycle.set_final_record(Seq(self.executor.next_record().0 - 1));
+        }
+        done
+    }
+
+    fn close(self: Box<Self>) -> Result<StageReport, String> {
+        let (machine, latency) = self.executor.into_parts();
+        let mut report = StageReport::default();
+        report.counters.push(("applied_seq", machine.applied().0));
+        report.counters.push(("malformed_commands", machine.malformed()));
+        report.facts.push(("digest", machine.digest()));
+        report.latencies.push(("applied", latency.into_histograms()));
+        Ok(report)
+    }
+}
+
+/// The multicast publisher: log frames as MoldUDP64. Without a feed it only keeps up.
+pub struct PublisherStage<T: Tx> {
+    frames: Consumer,
+    feed: Option<(Publisher, T)>,
+    lifecycle: Lifecycle,
+    ended: bool,
+    give_up_at: Option<Nanos>,
+}
+
+/// Frames published in one poll: a few packets' worth.
+const FRAMES_PER_POLL_MAX: usize = 64;
+
+impl<T: Tx> PublisherStage<T> {
+    /// A stage that publishes what `frames` delivers.
+    pub fn new(frames: Consumer, feed: Option<(Publisher, T)>, lifecycle: Lifecycle) -> Self {
+        let ended = feed.is_none();
+        PublisherStage { frames, feed, lifecycle, ended, give_up_at: None }
+    }
+
+    fn has_passed_all(&self) -> bool {
+        self.lifecycle.final_seq().is_some_and(|last| self.frames.next_seq() > last)
+    }
+}
+
+impl<T: Tx + Send> Stage for PublisherStage<T> {
+    fn name(&self) -> StageName {
+        StageName::Publisher
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> usize {
+        let Some((publisher, tx)) = &mut self.feed else {
+            return self.frames.poll(FRAMES_PER_POLL_MAX, |_| {});
+        };
+        let mut taken = 0;
+        while taken < FRAMES_PER_POLL_MAX {
+            let seq = self.frames.next_seq();
+            let Some(frame) = self.frames.peek() else { break };
+            if !publisher.push(now, seq.0, &frame[..frame_bytes(payload_len(frame))], tx) {
+                break;
+            }
+            self.frames.advance();
+            taken += 1;
+        }
+        if taken > 0 {
+            self.frames.release();
+            publisher.flush(now, tx);
+        }
+        if tx.queued() > 0 {
+            tx.flush();
+        }
+        taken
+    }
+
+    fn housekeeping(&mut self, now: Nanos) {
+        let passed_all = self.has_passed_all();
+        if let Some((publisher, tx)) = &mut self.feed {
+            if passed_all && !self.ended {
+                self.ended = publisher.end_of_session(now, tx);
+            } else {
+                publisher.heartbeat(now, tx);
+            }
+        }
+    }
+
+    fn drained(&mut self, now: Nanos) -> bool {
+        let queued = self.feed.as_ref().map_or(0, |(_, tx)| tx.queued());
+        if !self.has_passed_all() {
+            return false;
+        }
+        let give_up_at = *self.give_up_at.get_or_insert(now + FLUSH_PATIENCE_NS);
+        self.ended && queued == 0 || now >= give_up_at
+    }
+
+    fn close(self: Box<Self>) -> Result<StageReport, String> {
+        let mut report = StageReport::default();
+        if let Some((publisher, tx)) = &self.feed {
+            let counters = publisher.counters();
+            report.counters.push(("feed_packets", counters.packets));
+            report.counters.push(("feed_messages", counters.messages));
+            report.counters.push(("feed_blocked", counters.blocked));
+            report.counters.extend(tx.counters().rows().filter(|&(_, times)| times > 0));
+        }
+        Ok(report)
+    }
+}
+
+/// The egress.
+pub struct EgressStage<T: Tx> {
+    egress: Egress<T>,
+    lifecycle: Lifecycle,
+}
+
+impl<T: Tx> EgressStage<T> {
+    /// A stage that releases until the last record is released.
+    pub fn new(egress: Egress<T>, lifecycle: Lifecycle) -> Self {
+        EgressStage { egress, lifecycle }
+    }
+}
+
+impl<T: Tx + Send> Stage for EgressStage<T> {
+    fn name(&self) -> StageName {
+        StageName::Egress
+    }
+
+    #[inline]
+    fn poll(&mut self, now: Nanos) -> usize {
+        self.egress.poll(now)
+    }
+
+    fn housekeeping(&mut self, _now: Nanos) {}
+
+    fn drained(&mut self, _now: Nanos) -> bool {
+        self.lifecycle.final_record().is_some_and(|last| self.egress.released(last))
+    }
+
+    fn close(mut self: Box<Self>) -> Result<StageReport, String> {
+        self.egress.bye();
+        let counters = self.egress.counters();
+        let mut report = StageReport::default();
+        report.counters.push(("released_outputs", counters.released));
+        report.counters.push(("too_long_outputs", counters.too_long));
+        report.counters.push(("slow_sessions", counters.slow));
+        report.counters.push(("resent_messages", counters.resent));
+        report.counters.extend(counters.link.met().map(|(reason, times)| (reason.name(), times)));
+        report.counters.extend(self.egress.tx_counters().rows().filter(|&(_, times)| times > 0));
+        report.latencies.push(("released", self.egress.into_latency().into_histograms()));
+        Ok(report)
+    }
+}

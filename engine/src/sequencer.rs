@@ -1,0 +1,398 @@
+//! The sequencer: takes datagrams, checks them against their sessions, and writes commands into the one order.
+//!
+//! Order of a poll: count the last poll's latencies, take a burst that is certain to fit the ring, publish once, tell the egress
+//! what arrived; where nothing did, sequence a tick if a timer is due.
+//! Invariant: a datagram is taken only when all it may hold fits the ring; what can't be taken stays with the kernel.
+//! Invariant: a session's commands enter the log once, in order, within a client epoch.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+
+use ticktape_core::{Kind, Nanos, Seq, SessionId, Timestamp};
+use ticktape_nic::{Datagram, Rx, RxCounters, TimeOrigin};
+
+use crate::control::Control;
+use crate::executor::Deadline;
+use crate::link::{
+    Ack, Data, DropReason, Hello, Identity, LinkCounters, Packet, Receiver, ReceiverConfig, Refuse, RefuseReason, ResyncReason,
+    layout,
+};
+use crate::log::LogWriter;
+use crate::metrics::{Arrivals, StageLatency};
+use crate::payload::{self, Origin, encode_session};
+use crate::session::Sessions;
+
+/// Datagrams taken in one poll: what one `recvmmsg` fetches cheaply, and few enough that other stages on the core wait
+/// microseconds.
+const BURST_MAX: usize = 32;
+
+/// How long a due timer may wait for another tick when the executor has not come round yet.
+const TICK_AGAIN_NS: u64 = 1_000_000;
+
+/// Sessions that one appliance keeps, by default. Each costs a send buffer in the egress.
+pub const SESSIONS_MAX: usize = 1024;
+
+/// What the sequencer is told at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SequencerConfig {
+    /// This reign's epoch.
+    pub epoch: u32,
+    /// The service's schema version; a client of another one is refused.
+    pub schema_version: u32,
+    /// The largest datagram, in bytes.
+    pub datagram_bytes_max: usize,
+    /// The largest command, in bytes: its frame must fit wherever frames go.
+    pub command_bytes_max: usize,
+    /// Commands taken beyond the acknowledged ones, for each session.
+    pub window: u32,
+    /// Sessions that may exist.
+    pub sessions_max: usize,
+}
+
+#[derive(Debug)]
+struct SessionLink {
+    receiver: Receiver,
+    /// Where its packets must come from; `None` until it has shaken hands in this reign.
+    address: Option<SocketAddrV4>,
+    open: bool,
+    received_untold: bool,
+}
+
+/// What was dropped or refused, and how often.
+#[derive(Clone, Debug, Default)]
+pub struct SequencerCounters {
+    /// Datagrams that had no effect, by reason.
+    pub link: LinkCounters,
+    /// Messages to the egress for which there was no room.
+    pub control_full: u64,
+    /// Commands sequenced.
+    pub commands: u64,
+    /// Packets with a command too long for a frame.
+    pub commands_too_long: u64,
+    /// Ticks sequenced.
+    pub ticks: u64,
+    /// Commands whose arrival the kernel stamped.
+    pub stamped_by_kernel: u64,
+}
+
+/// Everything but the port and the log, so that a datagram can be handled while both are borrowed.
+#[derive(Debug)]
+struct Desk {
+    config: SequencerConfig,
+    sessions: BTreeMap<SessionId, SessionLink>,
+    control: rtrb::Producer<Control>,
+    arrivals: Arrivals,
+    counters: SequencerCounters,
+    untold: bool,
+}
+
+/// The stage between the network and the log ring.
+pub struct Sequencer<R: Rx> {
+    rx: R,
+    log: LogWriter,
+    desk: Desk,
+    deadline: Deadline,
+    latency: StageLatency,
+    ticked: (u64, Nanos),
+    datagram_room: (usize, usize),
+}
+
+impl<R: Rx> Sequencer<R> {
+    /// Receives from `rx` and writes to `log`, knowing the sessions that history knows.
+    pub fn new(
+        rx: R,
+        log: LogWriter,
+        config: SequencerConfig,
+        history: &Sessions,
+        control: rtrb::Producer<Control>,
+        deadline: Deadline,
+        arrivals: Arrivals,
+    ) -> Self {
+        let receiver_config = receiver_config(&config);
+        let sessions = history.iter().map(|(session, state)| {
+            let receiver = Receiver::new(state.client_epoch, state.client_seq + 1, &receiver_config);
+            (session, SessionLink { receiver, address: None, open: state.open, received_untold: false })
+        });
+        let latency = StageLatency::new(arrivals.clone(), Seq(log.next_seq().0 - 1));
+        Sequencer {
+            rx,
+            desk: Desk {
+                config,
+                sessions: sessions.collect(),
+                control,
+                arrivals,
+                counters: SequencerCounters::default(),
+                untold: false,
+            },
+            log,
+            deadline,
+            latency,
+            ticked: (0, 0),
+            datagram_room: datagram_room(config.datagram_bytes_max),
+        }
+    }
+
+    /// One duty cycle; returns the datagrams taken and ticks written.
+    #[inline]
+    pub fn poll(&mut self, now: Nanos) -> usize {
+        self.latency.settle(now);
+        let (log, desk) = (&mut self.log, &mut self.desk);
+        let burst = affordable_burst(log, self.datagram_room);
+        let mut taken = 0;
+        if burst > 0 {
+            taken = self.rx.poll(now, burst, |datagram| desk.on_datagram(now, &datagram, log));
+        }
+        if taken > 0 || desk.untold {
+            log.publish();
+            self.latency.pass(Seq(log.next_seq().0 - 1));
+            desk.tell_received();
+            return taken;
+        }
+        let ticks = self.tick(now);
+        if ticks == 0 {
+            self.log.idle();
+        }
+        ticks
+    }
+
+    /// Sequences the passing of time where a timer is due and nothing else has carried it there.
+    fn tick(&mut self, now: Nanos) -> usize {
+        let deadline = self.deadline.get();
+        if deadline > self.log.time(now).0 {
+            return 0;
+        }
+        let (ticked_for, at) = self.ticked;
+        if deadline == ticked_for && now.saturating_sub(at) < TICK_AGAIN_NS {
+            return 0;
+        }
+        let Ok(seq) = self.log.append(now, Kind::Tick, &[], &[]) else { return 0 };
+        self.desk.arrivals.set(seq, 0);
+        self.log.publish();
+        self.latency.pass(seq);
+        self.ticked = (deadline, now);
+        self.desk.counters.ticks += 1;
+        1
+    }
+
+    /// Steers the sequenced clock and shows followers that this writer lives. Every millisecond or so.
+    pub fn housekeeping(&mut self, realtime: Timestamp, now: Nanos) {
+        self.log.housekeeping(realtime, now);
+        self.log.heartbeat(now);
+    }
+
+    /// The next seq to be assigned.
+    pub fn next_seq(&self) -> Seq {
+        self.log.next_seq()
+    }
+
+    /// What was dropped or refused.
+    pub fn counters(&self) -> &SequencerCounters {
+        &self.desk.counters
+    }
+
+    /// What the port counted.
+    pub fn rx_counters(&self) -> RxCounters {
+        self.rx.counters()
+    }
+
+    /// Hands over the latencies.
+    pub fn into_latency(self) -> StageLatency {
+        self.latency
+    }
+}
+
+impl Desk {
+    #[inline]
+    fn on_datagram(&mut self, now: Nanos, datagram: &Datagram<'_>, log: &mut LogWriter) {
+        match Packet::decode(datagram.payload) {
+            Ok((identity, Packet::Data(data))) => self.on_data(now, datagram, &identity, &data, log),
+            Ok((identity, Packet::Ack(ack))) => self.on_ack(datagram.source, &identity, ack),
+            Ok((identity, Packet::Hello(hello))) => self.on_hello(now, datagram.source, &identity, &hello, log),
+            Ok((identity, Packet::Bye(_))) => self.on_bye(datagram.source, &identity),
+            Ok((identity, Packet::Heartbeat { .. })) => self.on_heartbeat(datagram.source, &identity),
+            Ok(_) => self.counters.link.count(DropReason::Unexpected),
+            Err(error) => self.counters.link.count(DropReason::Malformed(error)),
+        }
+    }
+
+    #[inline]
+    fn on_data(
+        &mut self,
+        now: Nanos,
+        datagram: &Datagram<'_>,
+        identity: &Identity,
+        data: &Data<'_>,
+        log: &mut LogWriter,
+    ) {
+        let session = SessionId(identity.session);
+        if !self.is_connected(datagram.source, identity) {
+            return;
+        }
+        if data.messages().any(|command| command.len() > self.config.command_bytes_max) {
+            self.counters.commands_too_long += 1;
+            return;
+        }
+        let Some(link) = self.sessions.get_mut(&session) else { return };
+        let (arrivals, counters) = (&self.arrivals, &mut self.counters);
+        let client_epoch = identity.client_epoch;
+        let outcome = link.receiver.on_data(now, client_epoch, data, |client_seq, command| {
+            let origin = Origin { session, client_epoch, client_seq };
+            let Ok(seq) = log.append(now, Kind::SessionInput, &origin.encode(), command) else { return false };
+            arrivals.set(seq, datagram.received);
+            counters.commands += 1;
+            counters.stamped_by_kernel += u64::from(datagram.origin != TimeOrigin::Poll);
+            true
+        });
+        if let Some(reason) = outcome.drop_reason() {
+            counters.link.count(reason);
+        }
+        link.received_untold = true;
+        self.untold = true;
+    }
+
+    fn on_ack(&mut self, from: SocketAddrV4, identity: &Identity, ack: Ack) {
+        if self.is_connected(from, identity) {
+            self.tell(Control::Ack { session: SessionId(identity.session), ack });
+        }
+    }
+
+    fn on_heartbeat(&mut self, from: SocketAddrV4, identity: &Identity) {
+        if self.is_connected(from, identity)
+            && let Some(link) = self.sessions.get_mut(&SessionId(identity.session))
+        {
+            link.received_untold = true;
+            self.untold = true;
+        }
+    }
+
+    fn on_bye(&mut self, from: SocketAddrV4, identity: &Identity) {
+        let session = SessionId(identity.session);
+        if self.is_connected(from, identity)
+            && let Some(link) = self.sessions.get_mut(&session)
+        {
+            link.address = None;
+            self.tell(Control::Bye { session });
+        }
+    }
+
+    /// Whether a packet belongs to a session that has shaken hands in this reign, from where it did. Tells the sender what
+    /// to do where not.
+    #[inline]
+    fn is_connected(&mut self, from: SocketAddrV4, identity: &Identity) -> bool {
+        let link = self.sessions.get(&SessionId(identity.session));
+        let address = link.and_then(|link| link.address);
+        if address == Some(from) && identity.appliance_epoch == self.config.epoch {
+            return true;
+        }
+        let (drop, reason) = match address {
+            _ if identity.appliance_epoch != self.config.epoch => (DropReason::StaleEpoch, ResyncReason::EpochChanged),
+            _ => (DropReason::ForeignSession, ResyncReason::UnknownSession),
+        };
+        self.counters.link.count(drop);
+        self.tell(Control::Resync { to: from, identity: *identity, reason });
+        false
+    }
+
+    fn on_hello(
+        &mut self,
+        now: Nanos,
+        from: SocketAddrV4,
+        identity: &Identity,
+        hello: &Hello,
+        log: &mut LogWriter,
+    ) {
+        let (session, client_epoch) = (SessionId(identity.session), identity.client_epoch);
+        if let Err((reason, detail)) = self.admit(now, session, client_epoch, hello, log) {
+            if let Some(reason) = reason {
+                let refuse = Refuse { nonce: hello.nonce, reason, detail };
+                self.tell(Control::Refuse { to: from, identity: *identity, refuse });
+            }
+            return;
+        }
+        let Some(link) = self.sessions.get_mut(&session) else { return };
+        link.address = Some(from);
+        let received_next = link.receiver.received_next();
+        self.tell(Control::Hello { from, session, client_epoch, hello: *hello, received_next });
+    }
+
+    /// Lets a session in, with a `SessionOpen` where history has none for it. `Err(None)`: no room just now, the client asks again.
+    fn admit(
+        &mut self,
+        now: Nanos,
+        session: SessionId,
+        client_epoch: u32,
+        hello: &Hello,
+        log: &mut LogWriter,
+    ) -> Result<(), (Option<RefuseReason>, u64)> {
+        let config = self.config;
+        if hello.schema != config.schema_version {
+            return Err((Some(RefuseReason::SchemaMismatch), u64::from(config.schema_version)));
+        }
+        if hello.first_seq == 0 {
+            return Err((Some(RefuseReason::BadHello), 0));
+        }
+        let known = self.sessions.get(&session).map(|link| (link.receiver.epoch(), link.open));
+        match known {
+            Some((epoch, _)) if client_epoch < epoch => {
+                return Err((Some(RefuseReason::StaleEpoch), u64::from(epoch)));
+            }
+            Some((epoch, true)) if client_epoch == epoch => return Ok(()),
+            None if self.sessions.len() >= config.sessions_max => {
+                return Err((Some(RefuseReason::SessionsFull), config.sessions_max as u64));
+            }
+            _ => {}
+        }
+        let payload = encode_session(session, client_epoch);
+        let seq = log.append(now, Kind::SessionOpen, &payload, &[]).map_err(|_| (None, 0))?;
+        self.arrivals.set(seq, 0);
+        let link = self.sessions.entry(session).or_insert_with(|| SessionLink {
+            receiver: Receiver::new(client_epoch, hello.first_seq, &receiver_config(&config)),
+            address: None,
+            open: true,
+            received_untold: false,
+        });
+        link.open = true;
+        if link.receiver.epoch() != client_epoch {
+            link.receiver.restart(client_epoch, hello.first_seq);
+        }
+        Ok(())
+    }
+
+    fn tell_received(&mut self) {
+        self.untold = false;
+        for (&session, link) in &mut self.sessions {
+            if !link.received_untold {
+                continue;
+            }
+            let received_next = link.receiver.received_next();
+            if self.control.push(Control::Received { session, received_next }).is_err() {
+                self.counters.control_full += 1;
+                self.untold = true;
+                return;
+            }
+            link.received_untold = false;
+        }
+    }
+
+    fn tell(&mut self, control: Control) {
+        if self.control.push(control).is_err() {
+            self.counters.control_full += 1;
+        }
+    }
+}
+
+fn receiver_config(config: &SequencerConfig) -> ReceiverConfig {
+    ReceiverConfig { window: config.window, ..ReceiverConfig::default() }
+}
+
+/// The most frames, and bytes of payload, that one datagram may turn into.
+pub fn datagram_room(datagram_bytes_max: usize) -> (usize, usize) {
+    let messages = (datagram_bytes_max - layout::data::MESSAGES) / layout::data::LEN_BYTES;
+    (messages, datagram_bytes_max + messages * payload::COMMAND)
+}
+
+/// How many datagrams are certain to fit the ring now: a few sizes are enough to stay busy and to degrade.
+#[inline]
+fn affordable_burst(log: &mut LogWriter, (frames, bytes): (usize, usize)) -> usize {
+    [BURST_MAX, BURST_MAX / 2, BURST_MAX / 4, BURST_MAX / 8, 1].into_iter().find(|burst| log.room(burst * frames, burst * bytes)).unwrap_or(0)
+}

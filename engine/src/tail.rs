@@ -1,0 +1,191 @@
+//! Everything from a seq on, then live: history from the journal, then the log ring, and back to the journal on an overrun.
+//!
+//! Invariant: every frame once, in order, without a gap; never beyond the chosen horizon.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use ticktape_core::{Frame, Seq};
+use ticktape_journal::{JournalError, JournalReader};
+use ticktape_shm::{AttachError, FollowError, Follower, Horizon};
+
+/// Why a tail can't go on.
+#[derive(Debug)]
+pub enum TailError {
+    /// The ring can't be attached to.
+    Attach(AttachError),
+    /// The ring came to an end that the journal can't bridge: it was truncated, or damaged.
+    Ring(FollowError),
+    /// A frame in the ring's memory does not fit its checksums. A tail opened anew reads the journal's copy.
+    Damaged {
+        /// A frame at or before the damaged one.
+        near: Seq,
+    },
+    /// The journal.
+    Journal(JournalError),
+    /// Everything was read, and nobody writes any more.
+    Ended,
+}
+
+impl fmt::Display for TailError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TailError::Attach(error) => error.fmt(f),
+            TailError::Ring(error) => error.fmt(f),
+            TailError::Damaged { near } => write!(f, "ring memory is damaged near seq {near}: attach again"),
+            TailError::Journal(error) => error.fmt(f),
+            TailError::Ended => f.write_str("the log has ended: its writer is gone and everything was read"),
+        }
+    }
+}
+
+impl std::error::Error for TailError {}
+
+impl From<JournalError> for TailError {
+    fn from(error: JournalError) -> Self {
+        TailError::Journal(error)
+    }
+}
+
+/// A reader of the whole log of a running appliance on this box.
+pub struct Tail {
+    journal_dir: PathBuf,
+    ring_dir: PathBuf,
+    ring_name: String,
+    horizon: Horizon,
+    ring: Follower,
+    /// While history is read; the ring's follower then only tells the watermarks.
+    history: Option<JournalReader>,
+    next_seq: Seq,
+    writer_gone: bool,
+    overruns: u64,
+}
+
+impl Tail {
+    /// Opens the log at `from`: attaches to the ring `ring_name` in `ring_dir`, and reads from the journal in
+    /// `journal_dir` what the ring no longer holds.
+    ///
+    /// # Errors
+    /// [`TailError`]: no such ring, one of another layout, or a journal that can't be read.
+    pub fn open(
+        journal_dir: &Path,
+        ring_dir: &Path,
+        ring_name: &str,
+        from: Seq,
+        horizon: Horizon,
+    ) -> Result<Self, TailError> {
+        let mut tail = Tail {
+            journal_dir: journal_dir.to_owned(),
+            ring_dir: ring_dir.to_owned(),
+            ring_name: ring_name.to_owned(),
+            horizon,
+            ring: Follower::attach_live(ring_dir, ring_name, horizon).map_err(TailError::Attach)?,
+            history: None,
+            next_seq: from,
+            writer_gone: false,
+            overruns: 0,
+        };
+        tail.step_over_or_back()?;
+        Ok(tail)
+    }
+
+    /// Hands the next frames, at most `frames_max`, to `f`; returns how many there were, 0 where there is nothing new.
+    ///
+    /// # Errors
+    /// [`TailError`]; [`TailError::Ended`] after a writer that is gone.
+    pub fn drain(&mut self, frames_max: usize, f: impl FnMut(&Frame<'_>)) -> Result<usize, TailError> {
+        if self.history.is_some() { self.drain_history(frames_max, f) } else { self.drain_ring(frames_max, f) }
+    }
+
+    fn drain_ring(&mut self, frames_max: usize, mut f: impl FnMut(&Frame<'_>)) -> Result<usize, TailError> {
+        let mut damaged = false;
+        let drained = self.ring.drain(frames_max, |bytes| match Frame::decode(bytes) {
+            Ok(frame) => f(&frame),
+            Err(_) => damaged = true,
+        });
+        self.next_seq = self.ring.next_seq().max(self.next_seq);
+        match drained {
+            Ok(frames) if !damaged => Ok(frames),
+            Ok(_) => Err(TailError::Damaged { near: self.next_seq }),
+            Err(FollowError::Overrun { from, .. }) => {
+                self.overruns += 1;
+                self.next_seq = from;
+                self.read_history()?;
+                Ok(0)
+            }
+            Err(FollowError::Replaced { .. }) => {
+                self.ring = Follower::attach_live(&self.ring_dir, &self.ring_name, self.horizon)
+                    .map_err(TailError::Attach)?;
+                self.step_over_or_back()?;
+                Ok(0)
+            }
+            Err(FollowError::WriterGone) if self.writer_gone => Err(TailError::Ended),
+            Err(FollowError::WriterGone) => {
+                // The last frames may be durable though the ring no longer said so.
+                self.writer_gone = true;
+                self.read_history()?;
+                Ok(0)
+            }
+            Err(error) => Err(TailError::Ring(error)),
+        }
+    }
+
+    fn drain_history(&mut self, frames_max: usize, mut f: impl FnMut(&Frame<'_>)) -> Result<usize, TailError> {
+        let Some(reader) = &mut self.history else { return Ok(0) };
+        if !self.writer_gone {
+            reader.set_durable(self.ring.durable());
+        }
+        let mut frames = 0;
+        while frames < frames_max {
+            let Some(bytes) = reader.next()? else { break };
+            f(&Frame::view(bytes).expect("the reader has checked it"));
+            frames += 1;
+        }
+        self.next_seq = reader.next_seq();
+        if frames == 0 {
+            if self.writer_gone {
+                return Err(TailError::Ended);
+            }
+            self.step_over_or_back()?;
+        }
+        Ok(frames)
+    }
+
+    /// Stands on the ring at the next seq where the ring holds it, else on the journal.
+    fn step_over_or_back(&mut self) -> Result<(), TailError> {
+        match self.ring.seek(self.next_seq) {
+            Ok(()) => self.history = None,
+            Err(AttachError::TooOld { .. } | AttachError::NotYet { .. }) => self.read_history()?,
+            Err(error) => return Err(TailError::Attach(error)),
+        }
+        Ok(())
+    }
+
+    fn read_history(&mut self) -> Result<(), TailError> {
+        if self.history.is_none() {
+            self.history = Some(JournalReader::open(&self.journal_dir, self.next_seq)?);
+        }
+        Ok(())
+    }
+
+    /// Asks whether the writer lives; call it now and then while there is nothing new.
+    pub fn check_writer(&mut self) {
+        // What it finds is met by the next drain that has nothing to hand on.
+        let _ = self.ring.check_writer();
+    }
+
+    /// The frame that comes next.
+    pub fn next_seq(&self) -> Seq {
+        self.next_seq
+    }
+
+    /// How often the ring lapped this reader.
+    pub fn overruns(&self) -> u64 {
+        self.overruns
+    }
+
+    /// Whether it reads history from the journal at the moment.
+    pub fn is_behind(&self) -> bool {
+        self.history.is_some()
+    }
+}
