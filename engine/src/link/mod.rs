@@ -43,6 +43,8 @@ pub use receiver::{Outcome, Receiver, ReceiverConfig, ResyncCause};
 pub use sender::{AckOutcome, ResumeError, SendError, Sender, SenderConfig};
 
 #[cfg(test)]
+mod client_tests;
+#[cfg(test)]
 mod packet_tests;
 #[cfg(test)]
 mod pipe_tests;

