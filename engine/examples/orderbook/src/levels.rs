@@ -2,7 +2,7 @@
 
 use crate::command::Side;
 use crate::runs::Runs;
-use crate::slab::{NONE, Slab};
+use crate::slab::{NONE, Slab, Slot};
 
 /// The orders of one side at one price, first come first.
 #[derive(Clone, Copy, Debug)]
@@ -20,16 +20,61 @@ pub(crate) struct Level {
 // Two to a cache line.
 const _: () = assert!(size_of::<Level>() == 32);
 
-/// Guesses a side remembers, from a price's low bits to the slot of its level. Covers a contiguous range of this many ticks
-/// without a miss; a wrong guess costs a binary search.
-const GUESSES: usize = 1024;
+impl Slot for Level {
+    const BLANK: Self = Level { price: 0, qty: 0, head: NONE, tail: NONE, count: 0, side: Side::Buy };
+}
+
+/// Ticks of a page, one bit each. A new price on a page costs a bit and no search. Larger would waste more where prices are
+/// sparse: a page takes 272 bytes, though it may hold one price.
+const PAGE_TICKS: usize = 64;
+const PAGE_SHIFT: u32 = PAGE_TICKS.trailing_zeros();
+
+/// Neighbouring prices of one side.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    /// What its prices' keys have in common: `key >> PAGE_SHIFT`, or [`NO_PAGE`] in a free slot.
+    key: i64,
+    /// Which of its prices have a level. The highest bit is the best price.
+    occupied: u64,
+    /// It was emptied not long ago, and stands in [`Ladder::emptied`].
+    emptied: bool,
+    levels: [u32; PAGE_TICKS],
+}
+
+/// No price has this page key.
+const NO_PAGE: i64 = i64::MAX;
+const _: () = assert!(i64::MAX >> PAGE_SHIFT < NO_PAGE);
+
+/// Emptied pages that a side keeps, since most are soon in use again: a level that comes and goes costs a bit, not a search.
+/// More would make the walk to the next best price longer where the best is gone.
+const EMPTIED_PAGES_MAX: usize = 32;
+
+impl Slot for Page {
+    const BLANK: Self = Page { key: NO_PAGE, occupied: 0, emptied: false, levels: [NONE; PAGE_TICKS] };
+}
+
+impl Page {
+    #[inline]
+    fn best(&self) -> Option<u32> {
+        self.occupied.checked_ilog2().map(|bit| self.levels[bit as usize % PAGE_TICKS])
+    }
+}
+
+/// Guesses a side remembers, from a page key's low bits to the page's slot: 8192 neighbouring ticks without a miss, and a miss
+/// costs a binary search.
+const GUESSES: usize = 128;
 
 #[derive(Clone, Debug)]
 struct Ladder {
     side: Side,
+    /// Page keys to page slots.
     runs: Runs,
-    best: Option<(i64, u32)>,
+    pages: Slab<Page>,
     guesses: Box<[u32; GUESSES]>,
+    /// Pages that were emptied since pages were last given back. Some are in use again.
+    emptied: Vec<u32>,
+    /// The best price's key and level.
+    best: Option<(i64, u32)>,
 }
 
 /// A price as a key that grows towards the side's best.
@@ -42,6 +87,74 @@ const fn key_of(side: Side, price: i64) -> i64 {
     }
 }
 
+/// A key's page key, and its bit on the page.
+#[inline]
+const fn on_page(key: i64) -> (i64, usize) {
+    (key >> PAGE_SHIFT, key as usize % PAGE_TICKS)
+}
+
+impl Ladder {
+    fn new(side: Side) -> Self {
+        let (runs, pages) = (Runs::new(), Slab::with_capacity(2 * EMPTIED_PAGES_MAX));
+        let emptied = Vec::with_capacity(EMPTIED_PAGES_MAX);
+        Ladder { side, runs, pages, guesses: Box::new([NONE; GUESSES]), emptied, best: None }
+    }
+
+    #[inline]
+    fn page(&mut self, page_key: i64) -> Option<u32> {
+        let guess = &mut self.guesses[page_key as usize % GUESSES];
+        if self.pages.get(*guess).is_some_and(|page| page.key == page_key) {
+            return Some(*guess);
+        }
+        let page = self.runs.get(page_key)?;
+        *guess = page;
+        Some(page)
+    }
+
+    #[cold]
+    fn new_page(&mut self, page_key: i64) -> u32 {
+        let page = self.pages.insert(Page { key: page_key, ..Page::BLANK });
+        self.runs.insert(page_key, page);
+        self.guesses[page_key as usize % GUESSES] = page;
+        page
+    }
+
+    /// The best level, where that of `page` was the best before.
+    #[inline]
+    fn best_from(&self, page: u32) -> Option<u32> {
+        // What stands above that page is empty, and there is not much of it.
+        self.pages[page].best().or_else(|| self.runs.descending().find_map(|(_, page)| self.pages[page].best()))
+    }
+
+    /// Remembers an emptied page; gives back those that stayed empty once there are many.
+    fn page_emptied(&mut self, page: u32) {
+        if self.pages[page].emptied {
+            return;
+        }
+        if self.emptied.len() == EMPTIED_PAGES_MAX {
+            for page in self.emptied.drain(..) {
+                let Page { key, occupied, emptied, .. } = &mut self.pages[page];
+                *emptied = false;
+                if *occupied == 0 {
+                    self.runs.remove(std::mem::replace(key, NO_PAGE));
+                    self.pages.remove(page);
+                }
+            }
+        }
+        self.pages[page].emptied = true;
+        self.emptied.push(page);
+    }
+
+    /// Levels, best first.
+    fn best_first(&self) -> impl Iterator<Item = (i64, u32)> + '_ {
+        self.runs.descending().flat_map(|(page_key, page)| {
+            let page = &self.pages[page];
+            let bits = (0..PAGE_TICKS).rev().filter(|&bit| page.occupied & 1 << bit != 0);
+            bits.map(move |bit| (page_key << PAGE_SHIFT | bit as i64, page.levels[bit]))
+        })
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Levels {
     slab: Slab<Level>,
@@ -50,9 +163,7 @@ pub(crate) struct Levels {
 
 impl Levels {
     pub(crate) fn new(reserved: usize) -> Self {
-        let ladders =
-            Side::BOTH.map(|side| Ladder { side, runs: Runs::new(), best: None, guesses: Box::new([NONE; GUESSES]) });
-        Levels { slab: Slab::with_capacity(reserved), ladders }
+        Levels { slab: Slab::with_capacity(reserved), ladders: Side::BOTH.map(Ladder::new) }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -65,7 +176,8 @@ impl Levels {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.slab.bytes() + self.ladders.iter().map(|ladder| ladder.runs.bytes() + GUESSES * 4).sum::<usize>()
+        let ladders = self.ladders.iter().map(|ladder| ladder.runs.bytes() + ladder.pages.bytes() + GUESSES * 4);
+        self.slab.bytes() + ladders.sum::<usize>()
     }
 
     /// The side's best level.
@@ -84,31 +196,26 @@ impl Levels {
 
     /// The side's levels, best first.
     pub(crate) fn best_first(&self, side: Side) -> impl Iterator<Item = (u32, &Level)> + '_ {
-        self.ladders[side as usize].runs.descending().map(|(_, slot)| (slot, &self.slab[slot]))
+        self.ladders[side as usize].best_first().map(|(_, slot)| (slot, &self.slab[slot]))
     }
 
     /// The level at this price, made where there is none.
     #[inline]
     pub(crate) fn at(&mut self, side: Side, price: i64) -> u32 {
         let ladder = &mut self.ladders[side as usize];
-        let guess = &mut ladder.guesses[price as usize % GUESSES];
-        if let Some(level) = self.slab.get(*guess)
-            && level.price == price
-            && level.side == side
-            && level.count > 0
-        {
-            return *guess;
-        }
         let key = key_of(side, price);
-        let slot = ladder.runs.get(key).unwrap_or_else(|| {
-            let slot = self.slab.insert(Level { price, qty: 0, head: NONE, tail: NONE, count: 0, side });
-            ladder.runs.insert(key, slot);
-            if ladder.best.is_none_or(|(best, _)| key > best) {
-                ladder.best = Some((key, slot));
-            }
-            slot
-        });
-        *guess = slot;
+        let (page_key, bit) = on_page(key);
+        let page = ladder.page(page_key).unwrap_or_else(|| ladder.new_page(page_key));
+        let page = &mut ladder.pages[page];
+        if page.occupied & 1 << bit != 0 {
+            return page.levels[bit];
+        }
+        let slot = self.slab.insert(Level { price, side, ..Level::BLANK });
+        page.occupied |= 1 << bit;
+        page.levels[bit] = slot;
+        if ladder.best.is_none_or(|(best, _)| key > best) {
+            ladder.best = Some((key, slot));
+        }
         slot
     }
 
@@ -117,13 +224,19 @@ impl Levels {
     pub(crate) fn remove(&mut self, slot: u32) {
         let Level { price, side, count, qty, .. } = self.slab[slot];
         debug_assert_eq!((count, qty), (0, 0));
+        self.slab.remove(slot);
         let ladder = &mut self.ladders[side as usize];
         let key = key_of(side, price);
-        ladder.runs.remove(key);
-        if ladder.best == Some((key, slot)) {
-            ladder.best = ladder.runs.last();
+        let (page_key, bit) = on_page(key);
+        let at = ladder.page(page_key).expect("a level is on its page");
+        let page = &mut ladder.pages[at];
+        page.occupied &= !(1 << bit);
+        if page.occupied == 0 {
+            ladder.page_emptied(at);
         }
-        self.slab.remove(slot);
+        if ladder.best == Some((key, slot)) {
+            ladder.best = ladder.best_from(at).map(|slot| (key_of(side, self.slab[slot].price), slot));
+        }
     }
 
     /// What does not hold of the structure, if anything.
@@ -132,12 +245,21 @@ impl Levels {
             if let Some(defect) = ladder.runs.defect() {
                 return Some(defect);
             }
-            if ladder.best != ladder.runs.last() {
-                return Some(format!("best is {:?}, remembered as {:?}", ladder.runs.last(), ladder.best));
+            if ladder.best != ladder.best_first().next() {
+                return Some(format!("best is {:?}, remembered as {:?}", ladder.best_first().next(), ladder.best));
             }
-            for (key, slot) in ladder.runs.descending() {
+            let pages = ladder.runs.descending().filter(|&(key, slot)| {
+                let page = &ladder.pages[slot];
+                page.key == key
+                    && page.emptied == ladder.emptied.contains(&slot)
+                    && (page.emptied || page.occupied != 0)
+            });
+            if pages.count() != ladder.pages.len() {
+                return Some(format!("{} pages, not all of them in order", ladder.pages.len()));
+            }
+            for (key, slot) in ladder.best_first() {
                 let level = &self.slab[slot];
-                if key_of(level.side, level.price) != key || level.side as u8 != ladder.side as u8 {
+                if key_of(level.side, level.price) != key || level.side != ladder.side {
                     return Some(format!("level of price {} stands at key {key}", level.price));
                 }
             }

@@ -1,6 +1,6 @@
 //! Live orders: their slots, and the index from their names to their slots.
 
-use crate::slab::{NONE, Slab};
+use crate::slab::{NONE, Slab, Slot};
 
 /// A live order. Its price and side are its level's.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,10 @@ pub(crate) struct Order {
 
 // Two to a cache line.
 const _: () = assert!(size_of::<Order>() == 32);
+
+impl Slot for Order {
+    const BLANK: Self = unlinked(0, 0, NONE);
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Orders {
@@ -189,7 +193,7 @@ impl IdIndex {
 }
 
 /// An order in no queue.
-pub(crate) fn unlinked(id: u64, qty: u32, terms: u32) -> Order {
+pub(crate) const fn unlinked(id: u64, qty: u32, terms: u32) -> Order {
     Order { id, qty, level: NONE, prev: NONE, next: NONE, terms }
 }
 

@@ -52,7 +52,7 @@ impl Run {
     }
 }
 
-/// The map. Its largest key is found without a search.
+/// The map.
 #[derive(Clone, Debug)]
 #[expect(clippy::vec_box, reason = "splits and merges move runs about, by their pointers")]
 pub(crate) struct Runs {
@@ -71,13 +71,6 @@ impl Runs {
 
     pub(crate) fn bytes(&self) -> usize {
         (self.runs.len() + self.spare.len()) * size_of::<Run>() + (self.runs.capacity() + self.lows.capacity()) * 8
-    }
-
-    /// The largest key and its slot.
-    #[inline]
-    pub(crate) fn last(&self) -> Option<(i64, u32)> {
-        let run = self.runs.last()?;
-        Some((run.keys[run.len - 1], run.slots[run.len - 1]))
     }
 
     /// Keys and slots, largest key first.
@@ -189,7 +182,6 @@ mod tests {
     fn check(runs: &Runs, model: &BTreeMap<i64, u32>) {
         assert_eq!(runs.defect(), None);
         assert!(runs.descending().eq(model.iter().rev().map(|(&key, &slot)| (key, slot))));
-        assert_eq!(runs.last(), model.last_key_value().map(|(&key, &slot)| (key, slot)));
     }
 
     proptest! {

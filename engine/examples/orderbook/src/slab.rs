@@ -3,6 +3,12 @@
 /// No slot.
 pub(crate) const NONE: u32 = u32::MAX;
 
+/// What a slab may hold.
+pub(crate) trait Slot: Copy {
+    /// Stands in a slot until its first value does.
+    const BLANK: Self;
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<T>,
@@ -10,7 +16,7 @@ pub(crate) struct Slab<T> {
     free: Vec<u32>,
 }
 
-impl<T: Copy> Slab<T> {
+impl<T: Slot> Slab<T> {
     pub(crate) fn with_capacity(slots: usize) -> Self {
         Slab { slots: Vec::with_capacity(slots), free: Vec::with_capacity(slots) }
     }
@@ -32,17 +38,16 @@ impl<T: Copy> Slab<T> {
 
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> u32 {
-        if let Some(slot) = self.free.pop() {
-            self.slots[slot as usize] = value;
-            return slot;
-        }
-        self.grow(value)
+        let slot = self.free.pop().unwrap_or_else(|| self.grow());
+        self.slots[slot as usize] = value;
+        slot
     }
 
+    /// Does not take the value along: that would keep it from being built in its slot.
     #[cold]
-    fn grow(&mut self, value: T) -> u32 {
+    fn grow(&mut self) -> u32 {
         let slot = u32::try_from(self.slots.len()).ok().filter(|&slot| slot != NONE).expect("orders_max is below 2^30");
-        self.slots.push(value);
+        self.slots.push(T::BLANK);
         // Every slot may be free at once; freeing must never be what allocates.
         self.free.reserve(self.slots.capacity() - self.free.len());
         slot
@@ -78,6 +83,10 @@ impl<T> std::ops::IndexMut<u32> for Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Slot for i32 {
+        const BLANK: Self = 0;
+    }
 
     #[test]
     fn slots_are_reused_last_freed_first() {

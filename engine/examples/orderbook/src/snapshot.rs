@@ -1,6 +1,8 @@
 //! The book's state in canonical form.
 
 use ticktape::{Decode, Encode};
+
+use crate::slab::Slot;
 use ticktape::{SessionId, Timestamp};
 
 /// Where every accepted share went. Counted in u128: at full speed, orders of the largest size would overflow u64 in minutes.
@@ -27,6 +29,10 @@ pub struct Terms {
     pub seq: u64,
     /// Who placed it, and is told.
     pub session: Option<SessionId>,
+}
+
+impl Slot for Terms {
+    const BLANK: Self = Terms { good_till: Timestamp(0), seq: 0, session: None };
 }
 
 /// An order in the book.
