@@ -1,1 +1,44 @@
-//! ticktape-journal
+//! The journal: the durable form of the one order.
+//!
+//! ```text
+//!  append ──► gather ──► ready ──► writes in flight ──► synced ──► durable
+//!             (one commit in one aligned buffer)   Disk port: io_uring + O_DIRECT | plain files | simulated
+//!
+//!  00000000000000000001.seg   [header][commit][commit]…[seal]
+//!  00000000000000041234.seg   [header][commit][commit]…            zeros, written ahead of time
+//! ```
+//!
+//! A [`Journal`] has one owner and appends; a [`JournalReader`] streams, beside it or without it; [`inspect`] looks at what is
+//! there, however damaged. Recovery is a table: [`recovery`].
+//!
+//! Invariants:
+//! - Acknowledged bytes are never rewritten.
+//! - The durable watermark moves over a contiguous prefix only, and after the first error never again.
+//! - Only commits with the segment's salt, a sound checksum and an unbroken chain are read; nothing that was acknowledged is
+//!   cut silently.
+
+pub mod config;
+pub mod disk;
+mod error;
+pub mod format;
+mod gather;
+mod housekeeping;
+mod journal;
+pub mod limits;
+pub mod names;
+mod pipeline;
+mod reader;
+mod recover;
+pub mod recovery;
+mod salt;
+mod scan;
+mod segments;
+mod window;
+
+pub use config::{JournalConfig, Strategy};
+pub use disk::{Binding, Disk, FileDisk, NativeDisk, UringDisk};
+pub use error::{Damage, JournalError};
+pub use journal::{Journal, JournalStats};
+pub use reader::{FrameRun, JournalReader};
+pub use recover::{Cut, Recovered};
+pub use salt::Salts;

@@ -1,0 +1,159 @@
+//! Open files and locks, and the operations on names: the same for both backends, run in the caller's time.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::{DiskError, FileId, Op, OpenMode, Outcome, Stat, sys};
+use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN};
+
+#[derive(Debug)]
+struct Entry {
+    file: File,
+    direct: bool,
+}
+
+/// The open files of one disk.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: Vec<Option<Entry>>,
+    locks: Vec<File>,
+    /// Whether files are opened for writing past the page cache.
+    direct_writes: bool,
+}
+
+impl Table {
+    pub(super) fn new(direct_writes: bool) -> Table {
+        Table { direct_writes, ..Table::default() }
+    }
+
+    pub(super) fn file(&self, id: FileId) -> &File {
+        &self.entries[id.0 as usize].as_ref().expect("the file is open").file
+    }
+
+    /// Runs any operation but reads, writes and syncs.
+    pub(super) fn run(&mut self, op: Op<'_>) -> Result<Outcome, DiskError> {
+        let result = match op {
+            Op::CreateDir { path } => fs::create_dir_all(path).map(|()| Outcome::Done),
+            Op::Lock { path } => self.lock(path).map(|()| Outcome::Done),
+            Op::List { path } => list(path),
+            Op::FreeSpace { path } => sys::free_bytes(path).map(Outcome::Free),
+            Op::Open { path, mode } => self.open(path, mode).map(Outcome::Opened),
+            Op::Close { file } => {
+                self.entries[file.0 as usize] = None;
+                Ok(Outcome::Done)
+            }
+            Op::Stat { file } => self.stat(file).map(Outcome::Stat),
+            Op::Preallocate { file, bytes } => preallocate(self.file(file), bytes).map(|()| Outcome::Done),
+            Op::SyncDir { path } => File::open(path).and_then(|dir| dir.sync_all()).map(|()| Outcome::Done),
+            Op::Rename { from, to } => fs::rename(from, to).map(|()| Outcome::Done),
+            Op::Delete { path } => fs::remove_file(path).map(|()| Outcome::Done),
+            Op::Truncate { file, bytes } => self.file(file).set_len(bytes).map(|()| Outcome::Done),
+            Op::Sync { file } => self.file(file).sync_data().map(|()| Outcome::Done),
+            Op::Read { .. } | Op::Write { .. } => unreachable!("transfers are the backend's"),
+        };
+        result.map_err(|error| DiskError::from_io(op.name(), &error))
+    }
+
+    fn lock(&mut self, path: &Path) -> io::Result<()> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        sys::lock(&file)?;
+        self.locks.push(file);
+        Ok(())
+    }
+
+    fn open(&mut self, path: &Path, mode: OpenMode) -> io::Result<FileId> {
+        let mut options = OpenOptions::new();
+        options.read(true).mode(0o644);
+        let direct = match mode {
+            OpenMode::Create => {
+                options.write(true).create_new(true);
+                self.direct_writes
+            }
+            OpenMode::Write => {
+                options.write(true);
+                self.direct_writes
+            }
+            OpenMode::Read => false,
+            OpenMode::ReadDirect => true,
+        };
+        let entry =
+            if direct { open_direct(&options, path, mode)? } else { Entry { file: options.open(path)?, direct } };
+        let free = self.entries.iter().position(Option::is_none);
+        let slot = free.unwrap_or(self.entries.len());
+        match free {
+            Some(slot) => self.entries[slot] = Some(entry),
+            None => self.entries.push(Some(entry)),
+        }
+        Ok(FileId(slot as u32))
+    }
+
+    fn stat(&self, id: FileId) -> io::Result<Stat> {
+        let entry = self.entries[id.0 as usize].as_ref().expect("the file is open");
+        let bytes = entry.file.metadata()?.len();
+        let alignment = if entry.direct {
+            sys::direct_alignment(&entry.file)?.unwrap_or(ALIGNMENT_BYTES_MAX).max(ALIGNMENT_BYTES_MIN)
+        } else {
+            ALIGNMENT_BYTES_MIN
+        };
+        Ok(Stat { bytes, alignment, direct: entry.direct })
+    }
+}
+
+/// Opens past the page cache. For readers a file system that has no direct I/O is no obstacle: there the writer beside
+/// them does not use it either.
+fn open_direct(options: &OpenOptions, path: &Path, mode: OpenMode) -> io::Result<Entry> {
+    let mut direct = options.clone();
+    match direct.custom_flags(libc::O_DIRECT).open(path) {
+        Ok(file) => {
+            let alignment = sys::direct_alignment(&file)?;
+            if mode == OpenMode::ReadDirect && alignment.is_none_or(|bytes| bytes > ALIGNMENT_BYTES_MAX) {
+                return Ok(Entry { file: options.open(path)?, direct: false });
+            }
+            Ok(Entry { file, direct: true })
+        }
+        Err(error) if mode == OpenMode::ReadDirect && error.raw_os_error() == Some(libc::EINVAL) => {
+            Ok(Entry { file: options.open(path)?, direct: false })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn list(path: &Path) -> io::Result<Outcome> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path)? {
+        names.push(entry?.file_name().into());
+    }
+    Ok(Outcome::Names(names))
+}
+
+/// A file system that cannot reserve still gets the size; space then runs out late, and the write that meets it says so.
+fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
+    match sys::preallocate(file, bytes) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => file.set_len(bytes),
+        other => other,
+    }
+}
+
+/// Whether files can be created in `dir` at all, and with direct I/O at which alignment.
+pub(super) fn probe_direct(dir: &Path) -> Result<usize, String> {
+    let path = dir.join(format!(".probe-{}-{:016x}", std::process::id(), sys::random_u64()));
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_DIRECT);
+    let opened = options.open(&path);
+    // A file system may create the file and only then refuse the flag.
+    let removed = fs::remove_file(&path);
+    let file = opened.map_err(|error| format!("{}: O_DIRECT is refused ({error})", dir.display()))?;
+    removed.map_err(|error| format!("{}: {error}", path.display()))?;
+    match sys::direct_alignment(&file) {
+        Ok(Some(bytes)) if bytes <= ALIGNMENT_BYTES_MAX && bytes.is_power_of_two() => Ok(bytes),
+        Ok(Some(bytes)) => {
+            Err(format!("{}: direct I/O asks for {bytes}-byte blocks, at most {ALIGNMENT_BYTES_MAX}", dir.display()))
+        }
+        Ok(None) => {
+            Err(format!("{}: its file system has no direct I/O, or the kernel does not say how", dir.display()))
+        }
+        Err(error) => Err(format!("{}: statx: {error}", dir.display())),
+    }
+}

@@ -1,0 +1,313 @@
+//! The io_uring backend: reads, writes and syncs past the page cache, beside the caller.
+//!
+//! Invariant: a buffer is lent from submission to completion, and the ring outlives every operation on it: a disk that is
+//! dropped, or moves to another thread's ring, first drains.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::thread::ThreadId;
+
+use io_uring::{IoUring, opcode, squeue, types};
+
+use super::buffer::Buffers;
+use super::table::{Table, probe_direct};
+use super::{BufferId, Completion, Disk, DiskError, FileId, Op, OpenMode, Outcome};
+use crate::limits::{BUFFERS_MAX, DISK_DEPTH};
+
+/// Which threads use the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// Whichever owns the disk at the moment; it may move with operations under way.
+    AnyThread,
+    /// One thread, as in a pinned stage: completions cost it fewer interruptions. The disk may move to another thread only
+    /// while nothing is under way, as between opening a journal and running it.
+    OneThread,
+}
+
+/// Direct I/O through io_uring.
+pub struct UringDisk {
+    // Declared before the buffers: the ring goes first.
+    ring: IoUring,
+    owner: ThreadId,
+    binding: Binding,
+    registered: bool,
+    pending: Vec<Option<Pending>>,
+    free: Vec<u16>,
+    in_flight: usize,
+    /// Entries were queued and the kernel has not taken them yet.
+    unsubmitted: bool,
+    done: VecDeque<Completion>,
+    table: Table,
+    buffers: Buffers,
+    alignment: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    token: u64,
+    op: &'static str,
+    transfer: bool,
+    buffer: Option<BufferId>,
+    /// A directory that was opened only to be synced.
+    closes: Option<FileId>,
+}
+
+impl UringDisk {
+    /// A disk for files in `dir`, which exists.
+    ///
+    /// # Errors
+    /// Why not, in a sentence: direct I/O refused there, or io_uring by this kernel.
+    pub fn new(dir: &Path, binding: Binding) -> Result<UringDisk, String> {
+        let alignment = probe_direct(dir)?;
+        let ring = build(binding).map_err(|error| format!("io_uring is refused ({error})"))?;
+        let registered = ring.submitter().register_buffers_sparse(BUFFERS_MAX as u32).is_ok();
+        Ok(UringDisk {
+            ring,
+            owner: std::thread::current().id(),
+            binding,
+            registered,
+            pending: vec![None; DISK_DEPTH],
+            free: (0..DISK_DEPTH as u16).rev().collect(),
+            in_flight: 0,
+            unsubmitted: false,
+            done: VecDeque::with_capacity(2 * DISK_DEPTH),
+            table: Table::new(true),
+            buffers: Buffers::default(),
+            alignment,
+        })
+    }
+
+    /// Only the thread that made a one-thread ring may use it, so a disk that has moved gets a new ring.
+    fn adopt_thread(&mut self) {
+        if self.binding == Binding::AnyThread {
+            return;
+        }
+        let here = std::thread::current().id();
+        if self.owner == here {
+            return;
+        }
+        assert!(self.in_flight == 0, "a one-thread disk moves only while nothing is under way");
+        self.ring = build(self.binding).expect("io_uring, granted before, is granted again");
+        self.owner = here;
+        if self.registered {
+            self.registered = self.ring.submitter().register_buffers_sparse(BUFFERS_MAX as u32).is_ok();
+        }
+        let ranges: Vec<_> = self.buffers.ranges().collect();
+        for (id, at, bytes) in ranges {
+            self.register(id, at, bytes);
+        }
+    }
+
+    fn register(&mut self, id: BufferId, at: *mut u8, bytes: usize) {
+        if self.registered {
+            let range = [libc::iovec { iov_base: at.cast(), iov_len: bytes }];
+            // SAFETY: the buffer stays mapped until `release` has taken it out of the table, or the ring is gone.
+            let done = unsafe { self.ring.submitter().register_buffers_update(id.0, &range, None) };
+            // The memory limit is reached: from here on plain addresses, for all, so that there is one path to reason about.
+            self.registered = done.is_ok();
+        }
+    }
+
+    /// Completes at once what needs no ring.
+    fn complete(&mut self, token: u64, result: Result<Outcome, DiskError>) {
+        self.done.push_back(Completion { token, result });
+    }
+
+    fn queue(&mut self, entry: squeue::Entry, pending: Pending) {
+        let slot = self.free.pop().expect("the caller polls before it submits more");
+        let entry = entry.user_data(u64::from(slot));
+        self.pending[usize::from(slot)] = Some(pending);
+        // SAFETY: the entry's memory is a lent buffer, which is neither freed nor seen before the completion is reaped;
+        // its descriptor is open until then.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.expect("the submission queue has as many entries as there are slots");
+        self.in_flight += 1;
+        self.unsubmitted = true;
+        self.enter();
+    }
+
+    /// Hands queued entries to the kernel. One that it cannot take now stays queued and is offered again by `poll`.
+    fn enter(&mut self) {
+        match self.ring.submit() {
+            Ok(_) => self.unsubmitted = !self.ring.submission().is_empty(),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EBUSY | libc::EINTR) => self.unsubmitted = true,
+                _ => panic!("io_uring_enter on an own ring: {error}"),
+            },
+        }
+    }
+
+    fn transfer(&mut self, token: u64, op: Op<'_>) {
+        let (file, buffer, start, len) = match op {
+            Op::Read { file, buffer, start, len, .. } | Op::Write { file, buffer, start, len, .. } => {
+                (file, buffer, start, len)
+            }
+            _ => unreachable!("only transfers come here"),
+        };
+        let fd = types::Fd(self.table.file(file).as_raw_fd());
+        let at = self.buffers.lend(buffer, start, len);
+        let (len, index) = (u32::try_from(len).expect("a transfer below 4 GiB"), buffer.0 as u16);
+        let entry = match (op, self.registered) {
+            (Op::Read { offset, .. }, true) => opcode::ReadFixed::new(fd, at, len, index).offset(offset).build(),
+            (Op::Read { offset, .. }, false) => opcode::Read::new(fd, at, len).offset(offset).build(),
+            (Op::Write { offset, durable, .. }, registered) => {
+                let flags = if durable { libc::RWF_DSYNC } else { 0 };
+                if registered {
+                    opcode::WriteFixed::new(fd, at, len, index).offset(offset).rw_flags(flags).build()
+                } else {
+                    opcode::Write::new(fd, at, len).offset(offset).rw_flags(flags).build()
+                }
+            }
+            _ => unreachable!("only transfers come here"),
+        };
+        self.queue(entry, Pending { token, op: op.name(), transfer: true, buffer: Some(buffer), closes: None });
+    }
+
+    fn sync_dir(&mut self, token: u64, path: &Path) {
+        match self.table.run(Op::Open { path, mode: OpenMode::Read }) {
+            Ok(Outcome::Opened(dir)) => {
+                let entry = opcode::Fsync::new(types::Fd(self.table.file(dir).as_raw_fd())).build();
+                let op = Op::SyncDir { path }.name();
+                self.queue(entry, Pending { token, op, transfer: false, buffer: None, closes: Some(dir) });
+            }
+            Ok(_) => unreachable!("open opens"),
+            Err(error) => self.complete(token, Err(DiskError { op: Op::SyncDir { path }.name(), ..error })),
+        }
+    }
+
+    fn reap(&mut self) {
+        // Each slot completes once, and the completion queue is twice the slots, so it cannot overflow.
+        while let Some(entry) = self.ring.completion().next() {
+            let slot = usize::try_from(entry.user_data()).expect("a slot number");
+            let pending = self.pending[slot].take().expect("each slot completes once");
+            self.free.push(slot as u16);
+            self.in_flight -= 1;
+            if let Some(buffer) = pending.buffer {
+                self.buffers.take_back(buffer);
+            }
+            if let Some(dir) = pending.closes {
+                let _ = self.table.run(Op::Close { file: dir });
+            }
+            let result = match entry.result() {
+                errno if errno < 0 => Err(DiskError { op: pending.op, errno: -errno }),
+                bytes if pending.transfer => Ok(Outcome::Transferred(bytes as usize)),
+                _ => Ok(Outcome::Done),
+            };
+            self.done.push_back(Completion { token: pending.token, result });
+        }
+    }
+}
+
+impl Disk for UringDisk {
+    fn submit(&mut self, token: u64, op: Op<'_>) {
+        self.adopt_thread();
+        match op {
+            Op::Read { .. } | Op::Write { .. } => self.transfer(token, op),
+            Op::Sync { file } => {
+                let fd = types::Fd(self.table.file(file).as_raw_fd());
+                let entry = opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build();
+                self.queue(entry, Pending { token, op: op.name(), transfer: false, buffer: None, closes: None });
+            }
+            Op::SyncDir { path } => self.sync_dir(token, path),
+            other => {
+                let result = self.table.run(other);
+                self.complete(token, result);
+            }
+        }
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        if let Some(completion) = self.done.pop_front() {
+            return Some(completion);
+        }
+        if self.in_flight == 0 {
+            return None;
+        }
+        self.reap();
+        if self.done.is_empty() && (self.unsubmitted || self.ring.submission().taskrun()) {
+            // Deferred completions are only delivered by an enter that asks for events; the flag says that there are some.
+            self.enter();
+            self.reap();
+        }
+        self.done.pop_front()
+    }
+
+    fn wait(&mut self) {
+        if self.in_flight == 0 || !self.done.is_empty() {
+            return;
+        }
+        match self.ring.submit_and_wait(1) {
+            Ok(_) => self.unsubmitted = !self.ring.submission().is_empty(),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EBUSY | libc::EINTR) => {}
+                _ => panic!("io_uring_enter on an own ring: {error}"),
+            },
+        }
+    }
+
+    fn allocate(&mut self, bytes: usize) -> Result<BufferId, DiskError> {
+        self.adopt_thread();
+        let id = self.buffers.allocate(bytes)?;
+        let (at, bytes) = self.buffers.range(id);
+        self.register(id, at, bytes);
+        Ok(id)
+    }
+
+    fn release(&mut self, buffer: BufferId) {
+        self.register(buffer, std::ptr::null_mut(), 0);
+        self.buffers.release(buffer);
+    }
+
+    fn bytes(&self, buffer: BufferId) -> &[u8] {
+        self.buffers.bytes(buffer)
+    }
+
+    fn bytes_mut(&mut self, buffer: BufferId) -> &mut [u8] {
+        self.buffers.bytes_mut(buffer)
+    }
+
+    fn describe(&self) -> String {
+        let buffers = if self.registered { "registered buffers" } else { "plain buffers (locked memory is limited)" };
+        let taskrun = match self.binding {
+            Binding::AnyThread => "shared ring",
+            Binding::OneThread => "single issuer",
+        };
+        format!("io_uring, O_DIRECT in {}-byte blocks, {buffers}, {taskrun}", self.alignment)
+    }
+}
+
+impl Drop for UringDisk {
+    fn drop(&mut self) {
+        // Never leave a write under way behind: its buffer is about to be unmapped.
+        let foreign = self.binding == Binding::OneThread && self.owner != std::thread::current().id();
+        while self.in_flight > 0 && !foreign {
+            self.wait();
+            self.reap();
+        }
+        // On a foreign thread the ring cannot be reaped. The kernel itself holds the pages of what is under way, and
+        // unmapping takes them from this process only, so the bytes written stay those that were lent.
+    }
+}
+
+impl std::fmt::Debug for UringDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UringDisk").field("binding", &self.binding).field("in_flight", &self.in_flight).finish()
+    }
+}
+
+fn build(binding: Binding) -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.setup_cqsize(2 * DISK_DEPTH as u32);
+    if binding == Binding::AnyThread {
+        return builder.build(DISK_DEPTH as u32);
+    }
+    let mut deferred = builder.clone();
+    deferred.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+    // Kernels before 6.1 know no deferred task running; cooperative is next best.
+    deferred.build(DISK_DEPTH as u32).or_else(|_| {
+        builder.setup_coop_taskrun().setup_taskrun_flag();
+        builder.build(DISK_DEPTH as u32)
+    })
+}

@@ -1,0 +1,191 @@
+//! What can go wrong, one variant a reason, each a line that an operator can act on.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use ticktape_core::{FrameError, Seq};
+
+use crate::disk::DiskError;
+use crate::format::commit::CommitError;
+use crate::format::segment::HeaderError;
+
+/// Why a journal does not open, read or go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JournalError {
+    /// The configuration asks for what cannot be.
+    Config(String),
+    /// Another process has the journal open.
+    InUse {
+        /// Its directory.
+        dir: PathBuf,
+    },
+    /// The disk failed.
+    Disk {
+        /// The file or directory.
+        path: PathBuf,
+        /// The operation and what the system said.
+        error: DiskError,
+    },
+    /// The disk accepted none of a write's bytes.
+    WriteZero {
+        /// The segment.
+        segment: PathBuf,
+        /// Where, in bytes.
+        offset: u64,
+    },
+    /// There is no space to accept more.
+    NoSpace {
+        /// The journal's directory.
+        dir: PathBuf,
+        /// What the next segment needs, in bytes.
+        needed: u64,
+        /// What is free, in bytes.
+        free: u64,
+    },
+    /// A frame that fits in no commit of this configuration.
+    FrameTooLarge {
+        /// Its padded size in bytes.
+        bytes: usize,
+        /// The largest that would fit.
+        max: usize,
+    },
+    /// Acknowledged data is damaged.
+    Corrupt {
+        /// The segment.
+        segment: PathBuf,
+        /// Where in it, in bytes.
+        offset: u64,
+        /// The first seq that cannot be read.
+        seq: Seq,
+        /// Up to where the journal is known to have been durable.
+        durable: Seq,
+        /// What is wrong there.
+        damage: Damage,
+    },
+    /// Acknowledged data is in no segment.
+    MissingSegment {
+        /// The journal's directory.
+        dir: PathBuf,
+        /// The first seq that is missing.
+        seq: Seq,
+        /// Up to where the journal is known to have been durable.
+        durable: Seq,
+    },
+    /// Two segments claim the same frames.
+    Duplicate {
+        /// One of them.
+        segment: PathBuf,
+        /// The other.
+        other: PathBuf,
+        /// The first seq of both.
+        seq: Seq,
+    },
+    /// A segment of a version this program does not read.
+    Version {
+        /// The segment.
+        segment: PathBuf,
+        /// Its version.
+        version: u32,
+    },
+    /// A reader wants frames that the journal no longer begins with.
+    TooOld {
+        /// The seq asked for.
+        from: Seq,
+        /// The first seq there is.
+        first: Seq,
+    },
+    /// There is no journal in the directory.
+    Empty {
+        /// The directory.
+        dir: PathBuf,
+    },
+}
+
+/// What is wrong with some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// Of a segment header.
+    Header(HeaderError),
+    /// Of a commit.
+    Commit(CommitError),
+    /// Of a frame.
+    Frame(FrameError),
+    /// A frame or commit that is sound but not the one that belongs here; the seq it has.
+    OutOfOrder(Seq),
+    /// A commit whose frames do not fill it.
+    Ragged,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Damage::Header(error) => error.fmt(f),
+            Damage::Commit(error) => error.fmt(f),
+            Damage::Frame(error) => error.fmt(f),
+            Damage::OutOfOrder(seq) => write!(f, "seq {seq} stands here instead"),
+            Damage::Ragged => write!(f, "the commit's frames do not fill it"),
+        }
+    }
+}
+
+impl fmt::Display for JournalError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JournalError::Config(what) => write!(f, "journal configuration: {what}"),
+            JournalError::InUse { dir } => {
+                write!(f, "journal {}: in use by another process; stop it, or use another directory", dir.display())
+            }
+            JournalError::Disk { path, error } => write!(f, "journal {}: {error}{}", path.display(), hint(error)),
+            JournalError::WriteZero { segment, offset } => {
+                write!(f, "journal {}: the disk took none of a write at offset {offset}", segment.display())
+            }
+            JournalError::NoSpace { dir, needed, free } => write!(
+                f,
+                "journal {}: {free} bytes free, the next segment needs {needed}; free space or take smaller segments",
+                dir.display()
+            ),
+            JournalError::FrameTooLarge { bytes, max } => {
+                write!(f, "a frame of {bytes} bytes fits in no commit, at most {max}; raise commit_bytes_max")
+            }
+            JournalError::Corrupt { segment, offset, seq, durable, damage } => write!(
+                f,
+                "journal {}: offset {offset}: seq {seq} was acknowledged (durable up to {durable}) and is damaged: \
+                 {damage}; restore this file from a replica or a backup, nothing was changed",
+                segment.display()
+            ),
+            JournalError::MissingSegment { dir, seq, durable } => write!(
+                f,
+                "journal {}: seq {seq} was acknowledged (durable up to {durable}) and no segment has it; put the missing \
+                 segment back or restore from a replica, nothing was changed",
+                dir.display()
+            ),
+            JournalError::Duplicate { segment, other, seq } => write!(
+                f,
+                "journal {}: begins at seq {seq}, as {} does; move the one that does not belong away",
+                segment.display(),
+                other.display()
+            ),
+            JournalError::Version { segment, version } => {
+                write!(f, "journal {}: segment version {version}, this program reads 1 and 2", segment.display())
+            }
+            JournalError::TooOld { from, first } => {
+                write!(f, "seq {from} is no longer in the journal, which begins at {first}")
+            }
+            JournalError::Empty { dir } => {
+                write!(f, "journal {}: no segment in it; is it the right path?", dir.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for JournalError {}
+
+fn hint(error: &DiskError) -> &'static str {
+    match error.errno {
+        libc::EROFS => "; the journal needs a writable file system",
+        libc::EACCES | libc::EPERM => "; the journal needs permission to read and write there",
+        libc::ENOENT => "; is it the right path?",
+        libc::ENOTDIR => "; a directory is needed",
+        _ => "",
+    }
+}

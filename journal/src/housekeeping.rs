@@ -1,0 +1,283 @@
+//! The chores around segments, one under way at a time so that the commits find the disk free.
+
+use std::path::PathBuf;
+
+use ticktape_core::Nanos;
+
+use crate::disk::{Disk, DiskError, FileId, Op, OpenMode, Outcome};
+use crate::error::JournalError;
+use crate::journal::Journal;
+use crate::limits::FILL_CHUNK_BYTES;
+use crate::names;
+use crate::pipeline::{CLASS_CHORE, CLASS_SHIFT};
+use crate::recover::{at, run};
+use crate::segments::{Current, Spare};
+
+/// How long to wait, after a spare could not be made, before trying again, in nanoseconds. Space comes back when a person
+/// or a compaction frees it, so shorter helps no one.
+const SPARE_RETRY_NS: Nanos = 100_000_000;
+
+/// The chore that is under way. A spare goes through the first five in order.
+#[derive(Clone, Debug)]
+pub(crate) enum Chore {
+    /// Create a spare.
+    Open { path: PathBuf },
+    /// Reserve its space.
+    Preallocate(Spare),
+    /// Write so many bytes of zeros to it.
+    Fill(Spare, usize),
+    /// Make its zeros and size durable.
+    Sync(Spare),
+    /// Make its name durable; then it is ready.
+    SyncDir(Spare),
+    /// Remove a spare that could not be made.
+    Discard(Spare),
+    /// See how much space there is, after there was too little.
+    FreeSpace,
+    /// Close a file.
+    Close { file: FileId },
+    /// Write zeros ahead of the commits.
+    FillCurrent { file: FileId, to: u64 },
+    /// Give a segment its final name.
+    Rename { file: FileId, to: PathBuf },
+    /// Make that name durable.
+    SyncName,
+}
+
+impl<D: Disk> Journal<D> {
+    /// The rare work: makes the next segment before it is needed, zero-fills ahead, gives segments their names, closes old
+    /// ones. One step a call; returns how many were begun. Call it off the hot path, each few hundred microseconds or when
+    /// idle; it may allocate, and operations on names may take their time.
+    pub fn housekeeping(&mut self, now: Nanos) -> usize {
+        self.segments.now = now;
+        if self.failed.is_some() || !self.segments.is_idle() {
+            return 0;
+        }
+        let chore = self
+            .next_close()
+            .or_else(|| self.next_rename())
+            .or_else(|| self.next_spare_step(now))
+            .or_else(|| self.next_spare(now))
+            .or_else(|| self.next_fill(now));
+        let begun = usize::from(chore.is_some());
+        if let Some(chore) = chore {
+            self.begin(chore);
+        }
+        begun
+    }
+
+    fn begin(&mut self, chore: Chore) {
+        let token = CLASS_CHORE << CLASS_SHIFT;
+        let (disk, zeros) = (&mut self.disk, self.segments.zeros);
+        let zeros = |file, from: u64, to: u64| Op::Write {
+            file,
+            buffer: zeros,
+            start: 0,
+            len: (to - from) as usize,
+            offset: from,
+            durable: false,
+        };
+        match &chore {
+            Chore::Open { path } => disk.submit(token, Op::Open { path, mode: OpenMode::Create }),
+            Chore::Preallocate(spare) => disk.submit(token, Op::Preallocate { file: spare.file, bytes: spare.bytes }),
+            Chore::Fill(spare, bytes) => {
+                disk.submit(token, zeros(spare.file, spare.filled, spare.filled + *bytes as u64));
+            }
+            Chore::Sync(spare) => disk.submit(token, Op::Sync { file: spare.file }),
+            Chore::SyncDir(_) | Chore::SyncName => disk.submit(token, Op::SyncDir { path: &self.dir }),
+            Chore::Discard(spare) => disk.submit(token, Op::Delete { path: &spare.path }),
+            Chore::FreeSpace => disk.submit(token, Op::FreeSpace { path: &self.dir }),
+            Chore::Close { file } => disk.submit(token, Op::Close { file: *file }),
+            Chore::FillCurrent { file, to } => {
+                let current = &mut self.segments.current;
+                current.filling_to = *to;
+                disk.submit(token, zeros(*file, current.filled, *to));
+            }
+            Chore::Rename { file, to } => {
+                let from = self.segments.path_of(*file);
+                disk.submit(token, Op::Rename { from: &from, to });
+            }
+        }
+        self.segments.chore = Some(chore);
+    }
+
+    /// Takes note of a finished chore, and goes on with what follows from it.
+    pub(crate) fn chore_completed(&mut self, result: Result<Outcome, DiskError>) {
+        let chore = self.segments.chore.take().expect("a chore was under way");
+        let outcome = match result {
+            Ok(outcome) => outcome,
+            Err(error) => return self.chore_failed(chore, error),
+        };
+        match (chore, outcome) {
+            (Chore::Open { path }, Outcome::Opened(file)) => {
+                let bytes = self.config.segment_bytes as u64;
+                self.begin(Chore::Preallocate(Spare { file, path, bytes, filled: 0 }));
+            }
+            (Chore::Preallocate(spare), _) => {
+                self.segments.starved = None;
+                self.segments.partial = Some(spare);
+            }
+            (Chore::Fill(mut spare, _), Outcome::Transferred(done)) => {
+                spare.filled += self.whole_blocks(done);
+                self.stats.filled_bytes += done as u64;
+                self.segments.partial = Some(spare);
+            }
+            (Chore::Sync(spare), _) => self.begin(Chore::SyncDir(spare)),
+            (Chore::SyncDir(spare), _) => {
+                self.segments.spare = Some(spare);
+                self.segments.wanted = false;
+            }
+            (Chore::Discard(spare), _) => self.begin(Chore::Close { file: spare.file }),
+            (Chore::FreeSpace, Outcome::Free(bytes)) => {
+                if let Some(JournalError::NoSpace { free, .. }) = &mut self.segments.starved {
+                    *free = bytes;
+                }
+            }
+            (Chore::Close { .. }, _) => {
+                if matches!(self.segments.starved, Some(JournalError::NoSpace { .. })) {
+                    self.begin(Chore::FreeSpace);
+                }
+            }
+            (Chore::FillCurrent { file, .. }, Outcome::Transferred(done)) => {
+                let whole = self.whole_blocks(done);
+                let segment = self.segments.segment_mut(file);
+                segment.filled += whole;
+                segment.filling_to = segment.filled;
+                self.stats.filled_bytes += done as u64;
+            }
+            (Chore::Rename { file, to }, _) => {
+                let segment = self.segments.segment_mut(file);
+                segment.path = to;
+                segment.renamed = true;
+                self.begin(Chore::SyncName);
+            }
+            (Chore::SyncName, _) => {}
+            (chore, outcome) => unreachable!("{chore:?} does not bring {outcome:?}"),
+        }
+    }
+
+    /// Failing to make a spare is no failure of the journal: it only ends where the current segment does, unless a later
+    /// try succeeds. A part of a spare whose sync failed is never relied on. Anything else says that the disk is bad.
+    fn chore_failed(&mut self, chore: Chore, error: DiskError) {
+        match chore {
+            Chore::Open { path } => {
+                self.segments.starved = Some(at(&path, error));
+                self.segments.retry_at = self.segments.now + SPARE_RETRY_NS;
+            }
+            Chore::Preallocate(spare) | Chore::Fill(spare, _) | Chore::Sync(spare) | Chore::SyncDir(spare) => {
+                self.segments.retry_at = self.segments.now + SPARE_RETRY_NS;
+                self.segments.starved = Some(match error.is_full() {
+                    true => JournalError::NoSpace { dir: self.dir.clone(), needed: spare.bytes, free: 0 },
+                    false => at(&spare.path, error),
+                });
+                self.begin(Chore::Discard(spare));
+            }
+            // It stays, blank, until the next start removes it.
+            Chore::Discard(spare) => self.begin(Chore::Close { file: spare.file }),
+            Chore::FreeSpace | Chore::Close { .. } => {}
+            Chore::FillCurrent { file, .. } | Chore::Rename { file, .. } => {
+                let path = self.segments.path_of(file);
+                self.fail(at(&path, error));
+            }
+            Chore::SyncName => {
+                let dir = self.dir.clone();
+                self.fail(at(&dir, error));
+            }
+        }
+    }
+
+    fn whole_blocks(&self, bytes: usize) -> u64 {
+        (bytes & !(self.alignment - 1)) as u64
+    }
+
+    /// Closes what was rolled away from, when everything in it is durable and it has its name.
+    fn next_close(&mut self) -> Option<Chore> {
+        let oldest = self.segments.retired.front()?;
+        let file = oldest.file;
+        if !oldest.renamed || self.writes.iter().any(|write| write.file == file) {
+            return None;
+        }
+        self.segments.retired.pop_front();
+        Some(Chore::Close { file })
+    }
+
+    fn next_rename(&mut self) -> Option<Chore> {
+        let segments = &self.segments;
+        let mut open = segments.retired.iter().chain(std::iter::once(&segments.current));
+        let segment = open.find(|segment| !segment.renamed && segment.offset > 0)?;
+        Some(Chore::Rename { file: segment.file, to: names::segment(&self.dir, segment.first_seq) })
+    }
+
+    /// The next step of the spare that is being made. When appends wait, an unfilled one is better than none.
+    fn next_spare_step(&mut self, now: Nanos) -> Option<Chore> {
+        let segments = &mut self.segments;
+        let spare = segments.partial.take()?;
+        if spare.filled >= spare.bytes || segments.wanted || !segments.fills {
+            return Some(Chore::Sync(spare));
+        }
+        if now < segments.fill_allowed_at {
+            segments.partial = Some(spare);
+            return None;
+        }
+        let bytes = (spare.bytes - spare.filled).min(FILL_CHUNK_BYTES as u64) as usize;
+        self.limit_fill(now, bytes);
+        Some(Chore::Fill(spare, bytes))
+    }
+
+    /// A new spare when the current segment is half full, or one is wanted now.
+    fn next_spare(&mut self, now: Nanos) -> Option<Chore> {
+        let segments = &mut self.segments;
+        let due = segments.wanted || segments.current.offset > segments.current.bytes / 2;
+        if !due || segments.spare.is_some() || segments.partial.is_some() || now < segments.retry_at {
+            return None;
+        }
+        // Recovery leaves no spare behind, so numbers from 1 are free.
+        segments.spares_made += 1;
+        Some(Chore::Open { path: names::spare(&self.dir, segments.spares_made) })
+    }
+
+    /// Zeros ahead in the current segment: as much again as is used, so that there are few bursts of them.
+    fn next_fill(&mut self, now: Nanos) -> Option<Chore> {
+        let &Current { offset, filled, bytes, file, .. } = &self.segments.current;
+        if !self.segments.fills || now < self.segments.fill_allowed_at || offset == 0 {
+            return None;
+        }
+        let chunk = FILL_CHUNK_BYTES as u64;
+        let (from, target) = (filled.max(offset), (2 * offset).max(chunk).min(bytes));
+        if from >= target {
+            return None;
+        }
+        let to = target.min(from + chunk);
+        self.limit_fill(now, (to - from) as usize);
+        self.segments.current.filled = from;
+        Some(Chore::FillCurrent { file, to })
+    }
+
+    fn limit_fill(&mut self, now: Nanos, bytes: usize) {
+        self.segments.fill_allowed_at = now + bytes as u64 * 1_000_000 / self.config.fill_bytes_per_ms as u64;
+    }
+
+    /// At a clean stop: names are made final, the last segment's unused reserve is given back, what got nothing goes.
+    pub(crate) fn finish_segments(&mut self) -> Result<(), JournalError> {
+        let (disk, segments) = (&mut self.disk, &mut self.segments);
+        for spare in segments.spare.take().into_iter().chain(segments.partial.take()) {
+            run(disk, &spare.path, Op::Delete { path: &spare.path })?;
+        }
+        let open = segments.retired.iter_mut().chain(std::iter::once(&mut segments.current));
+        for segment in open.filter(|segment| !segment.renamed && segment.offset > 0) {
+            let to = names::segment(&self.dir, segment.first_seq);
+            run(disk, &segment.path, Op::Rename { from: &segment.path, to: &to })?;
+            segment.path = to;
+            segment.renamed = true;
+        }
+        let Current { path, file, offset, .. } = &segments.current;
+        if *offset == 0 {
+            run(disk, path, Op::Delete { path })?;
+        } else {
+            run(disk, path, Op::Truncate { file: *file, bytes: *offset })?;
+            run(disk, path, Op::Sync { file: *file })?;
+        }
+        run(disk, &self.dir, Op::SyncDir { path: &self.dir })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! Every bound of the journal, with its reason.
+
+use ticktape_core::limits::PAYLOAD_BYTES_MAX;
+
+/// The smallest block commits are aligned to, in bytes: no direct-I/O device asks for less than a sector.
+pub const ALIGNMENT_BYTES_MIN: usize = 512;
+
+/// The largest such block, in bytes. Devices that ask for more are written through the page cache instead.
+pub const ALIGNMENT_BYTES_MAX: usize = 4096;
+
+/// The largest commit, header and padding included. It must hold one frame of the largest size; a length above it is
+/// damage, so a reader never trusts a rotten length with gigabytes.
+pub const COMMIT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 2 * ALIGNMENT_BYTES_MAX;
+
+/// Writes that may be under way at once. A disk's queue is not deeper in practice, and each costs a buffer.
+pub const WRITES_IN_FLIGHT_MAX: usize = 64;
+
+/// Operations a [`Disk`](crate::disk::Disk) takes before it has to be polled: the writes, one sync, one fill, one chore,
+/// and room to spare. A power of two, as io_uring wants it.
+pub const DISK_DEPTH: usize = 128;
+
+/// Buffers one disk hands out: each write's, as many again that gather, the filler's and the readers'.
+pub const BUFFERS_MAX: usize = 4 * WRITES_IN_FLIGHT_MAX;
+
+/// The smallest segment a configuration may ask for, in bytes.
+pub const SEGMENT_BYTES_MIN: usize = 16 << 10;
+
+/// Zeros written by one step of the filler, in bytes. More would stand in the way of a commit; less would not keep ahead.
+pub const FILL_CHUNK_BYTES: usize = 256 << 10;
+
+/// Bytes that a reader fetches at once from a closed segment. From 256 KiB on the page cache is no faster.
+pub const READ_CHUNK_BYTES: usize = 1 << 20;
+
+/// Bytes that a reader fetches at once from a segment still being written, where most of a larger read would be zeros.
+pub const READ_TAIL_BYTES: usize = 64 << 10;
+
+const _: () = assert!(DISK_DEPTH.is_power_of_two() && DISK_DEPTH >= WRITES_IN_FLIGHT_MAX + 8);
+const _: () = assert!(FILL_CHUNK_BYTES.is_multiple_of(ALIGNMENT_BYTES_MAX));
+const _: () = assert!(
+    READ_CHUNK_BYTES.is_multiple_of(ALIGNMENT_BYTES_MAX) && READ_TAIL_BYTES.is_multiple_of(ALIGNMENT_BYTES_MAX)
+);
+const _: () = assert!(SEGMENT_BYTES_MIN >= 4 * ALIGNMENT_BYTES_MAX);
+const _: () = assert!(COMMIT_BYTES_MAX < u32::MAX as usize);

@@ -1,0 +1,43 @@
+//! The names in a journal's directory. A name is a convenience: what a segment is stands in its header.
+
+use std::path::{Path, PathBuf};
+
+use ticktape_core::Seq;
+
+/// The lock file.
+pub const LOCK: &str = "lock";
+/// The seal file.
+pub const SEALED: &str = "sealed";
+/// The seal file while it is being written.
+pub const SEALED_ASIDE: &str = "sealed.tmp";
+const SEGMENT: &str = "seg";
+const SPARE: &str = "spare";
+const DAMAGED: &str = "damaged";
+
+/// The path of the segment that begins at `first_seq`.
+pub fn segment(dir: &Path, first_seq: Seq) -> PathBuf {
+    dir.join(format!("{:020}.{SEGMENT}", first_seq.0))
+}
+
+/// The path of the spare with this number.
+pub(crate) fn spare(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number:020}.{SPARE}"))
+}
+
+/// Where a file that was begun as a segment and can't be read is set aside.
+pub(crate) fn damaged(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(DAMAGED);
+    PathBuf::from(name)
+}
+
+/// Whether this is the name of a segment, or of a spare that may have become one.
+pub(crate) fn may_be_segment(name: &Path) -> bool {
+    name.extension().is_some_and(|extension| extension == SEGMENT || extension == SPARE)
+}
+
+/// Whether this is the name of a spare.
+pub(crate) fn is_spare(name: &Path) -> bool {
+    name.extension().is_some_and(|extension| extension == SPARE)
+}

@@ -1,0 +1,348 @@
+//! Carrying out recovery: gathers the facts, asks the table, applies its verdict.
+
+use std::path::{Path, PathBuf};
+
+use ticktape_core::Seq;
+
+use crate::disk::{Disk, DiskError, FileId, Op, OpenMode, Outcome};
+use crate::error::{Damage, JournalError};
+use crate::format::seal;
+use crate::format::segment::{HeaderError, SegmentHeader, stored_crc};
+use crate::limits::{ALIGNMENT_BYTES_MAX, READ_CHUNK_BYTES};
+use crate::names;
+use crate::recovery::{self, Refusal, SegmentFacts, Verdict, decide};
+use crate::scan::{Scan, evidence_without_header, is_blank, scan};
+use crate::window::Window;
+
+/// What a journal held when it was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovered {
+    /// The seq of the first frame there is; where there is none, of the first there will be: 1 in a new journal.
+    pub first_seq: Seq,
+    /// The seq that the next append has to have.
+    pub next_seq: Seq,
+    /// The epoch of the last frames, or of the last segment's beginning.
+    pub last_epoch: u64,
+    /// What was cut off, if anything that looked like data was.
+    pub cut: Option<Cut>,
+    /// Segments that were kept.
+    pub segments: usize,
+}
+
+/// A tail that was never acknowledged, and was cut off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The segment in which the log broke off.
+    pub segment: PathBuf,
+    /// Where in it, in bytes.
+    pub offset: u64,
+    /// The first seq that is gone, if it was there at all.
+    pub from_seq: Seq,
+    /// Segments after it that were deleted, or set aside as `.damaged`.
+    pub segments: usize,
+}
+
+/// How the next segment is linked to what is there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Link {
+    pub(crate) salt: u64,
+    pub(crate) checksum: u32,
+}
+
+/// A segment with a sound header.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    pub(crate) path: PathBuf,
+    pub(crate) header: SegmentHeader,
+    pub(crate) header_crc: u32,
+}
+
+/// A file with a segment's name whose header can't be read.
+#[derive(Clone, Debug)]
+struct Stray {
+    path: PathBuf,
+    error: HeaderError,
+    /// Whether the whole file is zeros.
+    blank: bool,
+}
+
+/// A disk with the paths that its errors are about.
+pub(crate) fn run<D: Disk>(disk: &mut D, path: &Path, op: Op<'_>) -> Result<Outcome, JournalError> {
+    disk.run(op).map_err(|error| at(path, error))
+}
+
+pub(crate) fn at(path: &Path, error: DiskError) -> JournalError {
+    JournalError::Disk { path: path.to_owned(), error }
+}
+
+pub(crate) fn open<D: Disk>(disk: &mut D, path: &Path, mode: OpenMode) -> Result<FileId, JournalError> {
+    match run(disk, path, Op::Open { path, mode })? {
+        Outcome::Opened(file) => Ok(file),
+        _ => unreachable!("open opens"),
+    }
+}
+
+/// The names of what may be segments, and whether there is a seal file.
+pub(crate) fn list<D: Disk>(disk: &mut D, dir: &Path) -> Result<(Vec<PathBuf>, bool), JournalError> {
+    let Outcome::Names(all) = run(disk, dir, Op::List { path: dir })? else { unreachable!("list lists") };
+    let sealed = all.iter().any(|name| name == Path::new(names::SEALED));
+    let mut segments: Vec<PathBuf> = all.into_iter().filter(|name| names::may_be_segment(name)).collect();
+    segments.sort();
+    Ok((segments, sealed))
+}
+
+/// Reads a file's segment header.
+pub(crate) fn header<D: Disk>(
+    disk: &mut D,
+    window: &mut Window,
+    file: FileId,
+) -> Result<Result<(SegmentHeader, u32), HeaderError>, DiskError> {
+    window.forget();
+    let block = window.view(disk, file, 0, ALIGNMENT_BYTES_MAX)?;
+    let block = &block[..block.len().min(ALIGNMENT_BYTES_MAX)];
+    Ok(SegmentHeader::decode(block).map(|header| {
+        let crc = if header.salt() == 0 { 0 } else { stored_crc(block) };
+        (header, crc)
+    }))
+}
+
+/// What the seal file, if there is a sound one, says was durable.
+pub(crate) fn sealed<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path) -> Result<Seq, JournalError> {
+    let path = dir.join(names::SEALED);
+    let file = open(disk, &path, OpenMode::Read)?;
+    window.forget();
+    let block = window.view(disk, file, 0, seal::BYTES).map_err(|error| at(&path, error))?;
+    let durable = seal::decode(block).unwrap_or_default();
+    run(disk, &path, Op::Close { file })?;
+    Ok(durable)
+}
+
+/// Up to where, by all evidence in the directory, the journal was durable. For readers, who change nothing.
+pub(crate) fn known_durable<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path) -> Result<Seq, JournalError> {
+    let facts = gather(disk, window, dir, OpenMode::ReadDirect)?;
+    Ok(facts.durable())
+}
+
+/// Everything recovery knows of a directory.
+#[derive(Debug)]
+struct Facts {
+    segments: Vec<Segment>,
+    scans: Vec<Option<Scan>>,
+    strays: Vec<Stray>,
+    /// What the seal file and files without a header prove.
+    durable: Seq,
+}
+
+impl Facts {
+    fn durable(&self) -> Seq {
+        recovery::known_durable(&self.table(), self.durable)
+    }
+
+    fn table(&self) -> Vec<SegmentFacts> {
+        let facts = |(segment, scan): (&Segment, &Option<Scan>)| SegmentFacts {
+            first_seq: segment.header.first_seq,
+            salt: segment.header.salt(),
+            previous_salt: segment.header.previous_salt(),
+            scan: scan.map(|scan| scan.facts),
+        };
+        self.segments.iter().zip(&self.scans).map(facts).collect()
+    }
+}
+
+/// Recovers `dir`, which exists and is locked.
+pub(crate) fn recover<D: Disk>(disk: &mut D, dir: &Path) -> Result<(Recovered, Link), JournalError> {
+    let mut window = Window::new(READ_CHUNK_BYTES);
+    let facts = gather(disk, &mut window, dir, OpenMode::Write)?;
+    window.release(disk);
+    let stray = facts.strays.iter().any(|stray| !stray.blank);
+    match decide(&facts.table(), facts.durable, stray) {
+        Verdict::Empty => {
+            set_strays_aside(disk, dir, &facts.strays)?;
+            let empty =
+                Recovered { first_seq: Seq::FIRST, next_seq: Seq::FIRST, last_epoch: 0, cut: None, segments: 0 };
+            Ok((empty, Link::default()))
+        }
+        Verdict::Adopt { keep, next_seq, cut } => adopt(disk, dir, &facts, keep, next_seq, cut),
+        Verdict::Refuse(refusal) => Err(refuse(dir, &facts, refusal)),
+    }
+}
+
+fn gather<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path, mode: OpenMode) -> Result<Facts, JournalError> {
+    window.chunk = ALIGNMENT_BYTES_MAX;
+    let (names, has_seal) = list(disk, dir)?;
+    let mut facts = Facts { segments: Vec::new(), scans: Vec::new(), strays: Vec::new(), durable: Seq::ZERO };
+    if has_seal {
+        facts.durable = sealed(disk, window, dir)?;
+    }
+    for name in names {
+        let path = dir.join(name);
+        let file = open(disk, &path, mode)?;
+        match header(disk, window, file).map_err(|error| at(&path, error))? {
+            Ok((header, header_crc)) => facts.segments.push(Segment { path: path.clone(), header, header_crc }),
+            Err(HeaderError::Version(version)) => return Err(JournalError::Version { segment: path, version }),
+            Err(error) => {
+                let durable = evidence_without_header(disk, window, file).map_err(|error| at(&path, error))?;
+                facts.durable = facts.durable.max(durable);
+                let blank = is_blank(disk, window, file).map_err(|error| at(&path, error))?;
+                facts.strays.push(Stray { path: path.clone(), error, blank });
+            }
+        }
+        run(disk, &path, Op::Close { file })?;
+    }
+    facts.segments.sort_by_key(|segment| segment.header.first_seq);
+    window.chunk = READ_CHUNK_BYTES;
+    read_back_to_the_acknowledged(disk, window, &mut facts, mode)?;
+    Ok(facts)
+}
+
+/// Reads segments from the last one back, until one is known to be preceded by acknowledged frames only: what breaks off
+/// before that is never cut, and whoever reads it will meet the damage.
+fn read_back_to_the_acknowledged<D: Disk>(
+    disk: &mut D,
+    window: &mut Window,
+    facts: &mut Facts,
+    mode: OpenMode,
+) -> Result<(), JournalError> {
+    facts.scans = vec![None; facts.segments.len()];
+    let mut durable = facts.durable;
+    for index in (0..facts.segments.len()).rev() {
+        let segment = &facts.segments[index];
+        let file = open(disk, &segment.path, mode)?;
+        window.forget();
+        let found = scan(disk, window, file, &segment.header, segment.header_crc);
+        let found = found.map_err(|error| at(&segment.path, error))?;
+        run(disk, &segment.path, Op::Close { file })?;
+        durable = durable.max(found.facts.durable);
+        facts.scans[index] = Some(found);
+        if durable.next() >= segment.header.first_seq {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn refuse(dir: &Path, facts: &Facts, refusal: Refusal) -> JournalError {
+    let durable = facts.durable();
+    if let Some(stray) = facts.strays.iter().find(|stray| !stray.blank)
+        && let Refusal::Missing { seq } | Refusal::Damaged { seq, .. } = refusal
+    {
+        let damage = Damage::Header(stray.error);
+        return JournalError::Corrupt { segment: stray.path.clone(), offset: 0, seq, durable, damage };
+    }
+    match refusal {
+        Refusal::Damaged { segment, seq } => {
+            let scan = facts.scans[segment].as_ref().expect("only what was read is found damaged");
+            JournalError::Corrupt {
+                segment: facts.segments[segment].path.clone(),
+                offset: scan.end_offset,
+                seq,
+                durable,
+                damage: scan.damage,
+            }
+        }
+        Refusal::Missing { seq } => JournalError::MissingSegment { dir: dir.to_owned(), seq, durable },
+        Refusal::Duplicate { segment } => JournalError::Duplicate {
+            segment: facts.segments[segment].path.clone(),
+            other: facts.segments[segment - 1].path.clone(),
+            seq: facts.segments[segment].header.first_seq,
+        },
+    }
+}
+
+fn adopt<D: Disk>(
+    disk: &mut D,
+    dir: &Path,
+    facts: &Facts,
+    keep: usize,
+    next_seq: Seq,
+    cut: bool,
+) -> Result<(Recovered, Link), JournalError> {
+    // Highest first, each made durable before the next: a crash in between leaves a log that only ends earlier.
+    for segment in facts.segments[keep..].iter().rev() {
+        run(disk, &segment.path, Op::Delete { path: &segment.path })?;
+        run(disk, dir, Op::SyncDir { path: dir })?;
+    }
+    set_strays_aside(disk, dir, &facts.strays)?;
+    for index in 0..keep {
+        let Some(scan) = &facts.scans[index] else { continue };
+        let path = &facts.segments[index].path;
+        let file = open(disk, path, OpenMode::Write)?;
+        if index + 1 == keep {
+            run(disk, path, Op::Truncate { file, bytes: scan.end_offset })?;
+        }
+        run(disk, path, Op::Sync { file })?;
+        run(disk, path, Op::Close { file })?;
+    }
+    for segment in facts.segments[..keep].iter().filter(|segment| names::is_spare(&segment.path)) {
+        let to = names::segment(dir, segment.header.first_seq);
+        run(disk, &segment.path, Op::Rename { from: &segment.path, to: &to })?;
+    }
+    run(disk, dir, Op::SyncDir { path: dir })?;
+    let last = keep.checked_sub(1).map(|index| (&facts.segments[index], facts.scans[index].as_ref()));
+    let link = last.map_or(Link::default(), |(segment, scan)| Link {
+        salt: segment.header.salt(),
+        checksum: scan.map_or(0, |scan| scan.checksum),
+    });
+    let durable = Seq(next_seq.0 - 1);
+    if durable > facts.durable && durable > Seq::ZERO {
+        write_seal(disk, dir, durable)?;
+    }
+    let recovered = Recovered {
+        first_seq: if keep == 0 { next_seq } else { facts.segments[0].header.first_seq },
+        next_seq,
+        last_epoch: last.map_or(0, |(segment, scan)| scan.map_or(segment.header.epoch, |scan| scan.epoch)),
+        cut: cut.then(|| cut_of(facts, keep, next_seq)),
+        segments: keep,
+    };
+    Ok((recovered, link))
+}
+
+fn cut_of(facts: &Facts, keep: usize, next_seq: Seq) -> Cut {
+    let broken = keep.saturating_sub(1);
+    Cut {
+        segment: facts.segments[broken].path.clone(),
+        offset: facts.scans[broken].as_ref().map_or(0, |scan| scan.end_offset),
+        from_seq: next_seq,
+        segments: facts.segments.len() - keep + facts.strays.len(),
+    }
+}
+
+/// Blank files go; others, which prove nothing but may interest someone, keep their bytes under another name.
+fn set_strays_aside<D: Disk>(disk: &mut D, dir: &Path, strays: &[Stray]) -> Result<(), JournalError> {
+    for stray in strays.iter().rev() {
+        let op = Op::Delete { path: &stray.path };
+        if stray.blank {
+            run(disk, &stray.path, op)?;
+        } else {
+            let to = names::damaged(&stray.path);
+            run(disk, &stray.path, Op::Rename { from: &stray.path, to: &to })?;
+        }
+    }
+    if !strays.is_empty() {
+        run(disk, dir, Op::SyncDir { path: dir })?;
+    }
+    Ok(())
+}
+
+/// Records, outside the segments, that everything up to `durable` is durable. Call when it is.
+pub(crate) fn write_seal<D: Disk>(disk: &mut D, dir: &Path, durable: Seq) -> Result<(), JournalError> {
+    let (aside, path) = (dir.join(names::SEALED_ASIDE), dir.join(names::SEALED));
+    match disk.run(Op::Delete { path: &aside }) {
+        Err(error) if !error.is_missing() => return Err(at(&aside, error)),
+        _ => {}
+    }
+    let file = open(disk, &aside, OpenMode::Create)?;
+    let buffer = disk.allocate(ALIGNMENT_BYTES_MAX).map_err(|error| at(&aside, error))?;
+    seal::encode(durable, disk.bytes_mut(buffer));
+    let len = ALIGNMENT_BYTES_MAX;
+    let written = run(disk, &aside, Op::Write { file, buffer, start: 0, len, offset: 0, durable: false });
+    disk.release(buffer);
+    if written? != Outcome::Transferred(len) {
+        return Err(JournalError::WriteZero { segment: aside, offset: 0 });
+    }
+    run(disk, &aside, Op::Sync { file })?;
+    run(disk, &aside, Op::Close { file })?;
+    run(disk, &path, Op::Rename { from: &aside, to: &path })?;
+    run(disk, dir, Op::SyncDir { path: dir })?;
+    Ok(())
+}

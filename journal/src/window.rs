@@ -1,0 +1,89 @@
+//! A sliding view of a file, read through the port in large steps.
+
+use crate::disk::{BufferId, Disk, DiskError, FileId, Op, Outcome};
+use crate::format::align_up;
+use crate::limits::{ALIGNMENT_BYTES_MAX, COMMIT_BYTES_MAX};
+
+/// Some bytes of one file at a time. Its buffer grows to the largest commit met, never beyond the format's bound.
+#[derive(Debug)]
+pub(crate) struct Window {
+    buffer: Option<BufferId>,
+    capacity: usize,
+    file: Option<FileId>,
+    start: u64,
+    len: usize,
+    /// Bytes to fetch at once.
+    pub(crate) chunk: usize,
+}
+
+impl Window {
+    pub(crate) fn new(chunk: usize) -> Window {
+        Window { buffer: None, capacity: 0, file: None, start: 0, len: 0, chunk }
+    }
+
+    /// Forgets what was read: the file may have changed, or another one is meant from now on.
+    pub(crate) fn forget(&mut self) {
+        self.len = 0;
+        self.file = None;
+    }
+
+    /// Gives the buffer back.
+    pub(crate) fn release<D: Disk>(&mut self, disk: &mut D) {
+        self.forget();
+        if let Some(buffer) = self.buffer.take() {
+            disk.release(buffer);
+        }
+        self.capacity = 0;
+    }
+
+    /// At least `need` bytes from `at` on, or as many as the file has. `at` is a multiple of 8 at least.
+    pub(crate) fn view<'d, D: Disk>(
+        &mut self,
+        disk: &'d mut D,
+        file: FileId,
+        at: u64,
+        need: usize,
+    ) -> Result<&'d [u8], DiskError> {
+        assert!(need <= COMMIT_BYTES_MAX, "callers bound what they ask for");
+        let held = self.file == Some(file) && at >= self.start && at + need as u64 <= self.start + self.len as u64;
+        if !held {
+            self.fetch(disk, file, at, need)?;
+        }
+        let buffer = self.buffer.expect("fetched");
+        let from = ((at - self.start) as usize).min(self.len);
+        Ok(&disk.bytes(buffer)[from..self.len])
+    }
+
+    /// Bytes that a [`Window::view`] has shown, to borrow again without reading.
+    #[inline]
+    pub(crate) fn again<'d, D: Disk>(&self, disk: &'d D, at: u64, bytes: usize) -> &'d [u8] {
+        let start = (at - self.start) as usize;
+        &disk.bytes(self.buffer.expect("viewed before"))[..self.len][start..start + bytes]
+    }
+
+    fn fetch<D: Disk>(&mut self, disk: &mut D, file: FileId, at: u64, need: usize) -> Result<(), DiskError> {
+        let start = at & !(ALIGNMENT_BYTES_MAX as u64 - 1);
+        let want = align_up((at - start) as usize + need.max(self.chunk), ALIGNMENT_BYTES_MAX);
+        if self.capacity < want {
+            self.release(disk);
+            self.buffer = Some(disk.allocate(want)?);
+            self.capacity = want;
+        }
+        let buffer = self.buffer.expect("just made sure");
+        self.file = Some(file);
+        self.start = start;
+        self.len = 0;
+        // A read may be cut short anywhere; only one that brings nothing is the end of the file. Direct I/O must go on at
+        // a block, so a part of one is read again.
+        while self.len < want {
+            let from = self.len & !(ALIGNMENT_BYTES_MAX - 1);
+            let read = Op::Read { file, buffer, start: from, len: want - from, offset: start + from as u64 };
+            let Outcome::Transferred(bytes) = disk.run(read)? else { unreachable!("a read transfers") };
+            if from + bytes <= self.len {
+                break;
+            }
+            self.len = from + bytes;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,75 @@
+//! What the journal's tests share.
+#![allow(dead_code)] // Each test binary uses its own part of it.
+
+use std::path::Path;
+
+use ticktape_core::{Frame, Kind, Seq, Timestamp, frame};
+use ticktape_journal::{Disk, FileDisk, Journal, JournalConfig, JournalError, JournalReader, Recovered, Salts};
+
+/// Small enough that a few hundred frames roll over several segments.
+pub fn small() -> JournalConfig {
+    JournalConfig {
+        segment_bytes: 16 << 10,
+        commit_bytes_max: 4096,
+        writes_in_flight: 2,
+        seal_delay_ns: 1_000,
+        salts: Salts::Seeded(0x5eed),
+        ..JournalConfig::default()
+    }
+}
+
+/// The exact bytes of a frame with this seq and payload.
+pub fn frame(seq: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Frame { seq: Seq(seq), timestamp: Timestamp(seq * 10), stream_id: 1, kind: Kind::Input, payload }
+        .append_to(&mut bytes);
+    bytes
+}
+
+/// The same, padded as in the ring.
+pub fn padded(seq: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = frame(seq, payload);
+    bytes.resize(frame::padded(bytes.len()), 0);
+    bytes
+}
+
+/// A payload that depends on the seq, of a length that does, too.
+pub fn payload(seq: u64) -> Vec<u8> {
+    (0..(seq * 37 % 200) as u8).map(|i| i.wrapping_mul(seq as u8)).collect()
+}
+
+pub fn open(dir: &Path, config: JournalConfig) -> Result<(Journal<FileDisk>, Recovered), JournalError> {
+    Journal::open(FileDisk::new(), dir, config)
+}
+
+/// Appends the next frame, polling until there is room.
+pub fn append<D: Disk>(journal: &mut Journal<D>, payload: &[u8]) -> Vec<u8> {
+    let seq = journal.appended().next();
+    let bytes = padded(seq.0, payload);
+    while !journal.room(bytes.len()) {
+        assert!(journal.failed().is_none(), "{:?}", journal.failed());
+        assert!(journal.starved().is_none(), "{:?}", journal.starved());
+        journal.poll(0);
+    }
+    journal.append(seq, &bytes);
+    frame(seq.0, payload)
+}
+
+/// A clock that moves on by a microsecond a look.
+pub fn clock() -> impl FnMut() -> u64 {
+    let mut now = 0;
+    move || {
+        now += 1_000;
+        now
+    }
+}
+
+/// Everything from `from` on.
+pub fn read(dir: &Path, from: u64) -> Result<Vec<Vec<u8>>, JournalError> {
+    let mut reader = JournalReader::open(dir, Seq(from))?;
+    let mut frames = Vec::new();
+    while let Some(frame) = reader.next()? {
+        frames.push(frame.to_vec());
+    }
+    Ok(frames)
+}
