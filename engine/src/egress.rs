@@ -15,8 +15,8 @@ use ticktape_shm::{CommitMark, Consumer, Watermarks};
 use crate::control::Control;
 use crate::link::serial::truncate;
 use crate::link::{
-    Ack, AckOutcome, ByeReason, DropReason, EventMessage, Hello, Identity, LinkCounters, Packet, ResumeError, SendError, Sender,
-    SenderConfig, Tier, Welcome,
+    Ack, AckOutcome, ByeReason, DropReason, EventMessage, Hello, Identity, LinkCounters, Packet, ResumeError,
+    SendError, Sender, SenderConfig, Tier, Welcome,
 };
 use crate::machine::Emitted;
 use crate::metrics::StageLatency;

@@ -168,8 +168,9 @@ impl<S: Service> Executor<S> {
 fn origin(frame: &Frame<'_>) -> Option<Origin> {
     match frame.kind {
         Kind::SessionInput => Origin::split(frame.payload).map(|(origin, _)| origin),
-        Kind::SessionOpen => decode_session(frame.payload)
-            .map(|(session, client_epoch)| Origin { session, client_epoch, client_seq: 0 }),
+        Kind::SessionOpen => {
+            decode_session(frame.payload).map(|(session, client_epoch)| Origin { session, client_epoch, client_seq: 0 })
+        }
         _ => None,
     }
 }

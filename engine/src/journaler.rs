@@ -98,11 +98,6 @@ impl<D: Disk> Journaler<D> {
         self.durable
     }
 
-    /// The next frame to be taken from the ring.
-    pub fn next_seq(&self) -> Seq {
-        self.frames.next_seq()
-    }
-
     /// Why the journal has stopped for good, if it has.
     pub fn failed(&self) -> Option<&JournalError> {
         self.journal.failed()

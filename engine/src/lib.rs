@@ -16,27 +16,27 @@
 
 extern crate self as ticktape;
 
-// J: pub mod config;
 pub mod client;
+pub mod config;
 mod control;
 mod egress;
 mod executor;
 pub mod feed;
-// J: mod journaler;
+mod journaler;
 pub mod link;
 mod log;
 pub mod machine;
 pub mod metrics;
-// J: mod node;
+mod node;
 mod outputs;
 pub mod payload;
-// J: pub mod pipeline;
+pub mod pipeline;
 mod sequencer;
 pub mod session;
-// J: pub mod tail;
+pub mod tail;
 pub mod timer;
 
-// J: pub use node::{Node, NodeConfig, NodeError, Replayed, SyncPolicy, replay};
+pub use node::{Node, NodeConfig, NodeError, Replayed, SyncPolicy, replay};
 pub use ticktape_core::{
     Ctx, Decode, DecodeError, Effects, Encode, Frame, FrameError, InvariantViolation, Invariants, Kind, Nanos,
     Outgoing, Reader, Seq, Service, SessionEvent, SessionId, Target, TimerId, TimerOp, Timestamp,

@@ -60,7 +60,7 @@ impl SequencedClock {
     }
 
     /// How often realtime was found more than a second away.
-    pub fn jumps(&self) -> u64 {
+    fn jumps(&self) -> u64 {
         self.jumps
     }
 }
@@ -132,9 +132,9 @@ impl LogWriter {
         self.producer.next_seq()
     }
 
-    /// The largest payload, in bytes.
-    pub fn payload_bytes_max(&self) -> usize {
-        self.payload_bytes_max
+    /// How often realtime was found more than a second away.
+    pub fn clock_jumps(&self) -> u64 {
+        self.clock.jumps()
     }
 
     /// The sequenced time at `now`, without moving it.
@@ -142,8 +142,8 @@ impl LogWriter {
         self.clock.read(now).max(self.clock.last)
     }
 
-    /// Steers the clock and tells followers that the writer lives. About once a millisecond to a second.
-    pub fn housekeeping(&mut self, realtime: Timestamp, now: Nanos) {
+    /// Steers the clock towards realtime.
+    pub fn observe_realtime(&mut self, realtime: Timestamp, now: Nanos) {
         self.clock.observe_realtime(realtime, now);
     }
 

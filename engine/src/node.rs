@@ -212,11 +212,8 @@ impl<S: Service> Node<S> {
         builder.consumer("journaler");
         builder.consumer("executor");
 
-        let (mut journal, recovered) = Journal::open(
-            NativeDisk::new(&config.dir, Binding::AnyThread),
-            &config.dir,
-            config.journal.clone(),
-        )?;
+        let (mut journal, recovered) =
+            Journal::open(NativeDisk::new(&config.dir, Binding::AnyThread), &config.dir, config.journal.clone())?;
         journal.set_epoch(recovered.last_epoch + 1);
         let mut machine = Machine::genesis(&service_config, config.limits);
         replay(&config.dir, &mut machine)?;
@@ -226,8 +223,7 @@ impl<S: Service> Node<S> {
         let (Some(journal_frames), Some(frames)) = (consumers.next(), consumers.next()) else {
             unreachable!("two consumers were asked for")
         };
-        let sequenced =
-            SequencedClock::new(machine.now(), Timestamp(clock::realtime_ns()), clock::monotonic_ns());
+        let sequenced = SequencedClock::new(machine.now(), Timestamp(clock::realtime_ns()), clock::monotonic_ns());
         let latency = StageLatency::new(Arrivals::new(1, Part::default()), machine.applied());
         Ok(Node {
             log: LogWriter::new(ring.producer, sequenced, STREAM_ID, config.payload_bytes_max),

@@ -99,7 +99,8 @@ impl OutputWriter {
     /// Writes one record; others see it after [`OutputWriter::publish`]. The caller has made sure of the room.
     #[inline]
     pub fn push(&mut self, record: &Record<'_>) {
-        let (session, event_seq, origin_epoch, client_seq, what, bytes): (u64, u64, u32, u64, u32, &[u8]) = match record {
+        let (session, event_seq, origin_epoch, client_seq, what, bytes): (u64, u64, u32, u64, u32, &[u8]) = match record
+        {
             Record::Output(Emitted { target, event_seq, client_seq, bytes, .. }) => match target {
                 Target::Feed => (0, *event_seq, 0, *client_seq, TO_FEED, bytes),
                 Target::Session(session) => (session.0, *event_seq, 0, *client_seq, TO_SESSION, bytes),

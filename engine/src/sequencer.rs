@@ -14,8 +14,8 @@ use ticktape_nic::{Datagram, Rx, RxCounters, TimeOrigin};
 use crate::control::Control;
 use crate::executor::Deadline;
 use crate::link::{
-    Ack, Data, DropReason, Hello, Identity, LinkCounters, Packet, Receiver, ReceiverConfig, Refuse, RefuseReason, ResyncReason,
-    layout,
+    Ack, Data, DropReason, Hello, Identity, LinkCounters, Packet, Receiver, ReceiverConfig, Refuse, RefuseReason,
+    ResyncReason, layout,
 };
 use crate::log::LogWriter;
 use crate::metrics::{Arrivals, StageLatency};
@@ -176,13 +176,18 @@ impl<R: Rx> Sequencer<R> {
 
     /// Steers the sequenced clock and shows followers that this writer lives. Every millisecond or so.
     pub fn housekeeping(&mut self, realtime: Timestamp, now: Nanos) {
-        self.log.housekeeping(realtime, now);
+        self.log.observe_realtime(realtime, now);
         self.log.heartbeat(now);
     }
 
     /// The next seq to be assigned.
     pub fn next_seq(&self) -> Seq {
         self.log.next_seq()
+    }
+
+    /// How often realtime was found more than a second from sequenced time: an alarm, as it is only slewed.
+    pub fn clock_jumps(&self) -> u64 {
+        self.log.clock_jumps()
     }
 
     /// What was dropped or refused.
@@ -293,14 +298,7 @@ impl Desk {
         false
     }
 
-    fn on_hello(
-        &mut self,
-        now: Nanos,
-        from: SocketAddrV4,
-        identity: &Identity,
-        hello: &Hello,
-        log: &mut LogWriter,
-    ) {
+    fn on_hello(&mut self, now: Nanos, from: SocketAddrV4, identity: &Identity, hello: &Hello, log: &mut LogWriter) {
         let (session, client_epoch) = (SessionId(identity.session), identity.client_epoch);
         if let Err((reason, detail)) = self.admit(now, session, client_epoch, hello, log) {
             if let Some(reason) = reason {
@@ -394,5 +392,8 @@ pub fn datagram_room(datagram_bytes_max: usize) -> (usize, usize) {
 /// How many datagrams are certain to fit the ring now: a few sizes are enough to stay busy and to degrade.
 #[inline]
 fn affordable_burst(log: &mut LogWriter, (frames, bytes): (usize, usize)) -> usize {
-    [BURST_MAX, BURST_MAX / 2, BURST_MAX / 4, BURST_MAX / 8, 1].into_iter().find(|burst| log.room(burst * frames, burst * bytes)).unwrap_or(0)
+    [BURST_MAX, BURST_MAX / 2, BURST_MAX / 4, BURST_MAX / 8, 1]
+        .into_iter()
+        .find(|burst| log.room(burst * frames, burst * bytes))
+        .unwrap_or(0)
 }

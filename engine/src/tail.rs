@@ -114,8 +114,8 @@ impl Tail {
                 Ok(0)
             }
             Err(FollowError::Replaced { .. }) => {
-                self.ring = Follower::attach_live(&self.ring_dir, &self.ring_name, self.horizon)
-                    .map_err(TailError::Attach)?;
+                self.ring =
+                    Follower::attach_live(&self.ring_dir, &self.ring_name, self.horizon).map_err(TailError::Attach)?;
                 self.step_over_or_back()?;
                 Ok(0)
             }

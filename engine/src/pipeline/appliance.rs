@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use ticktape_core::{Frame, Kind, Seq, Service, Timestamp};
 use ticktape_journal::{Binding, Journal, JournalError, JournalReader, NativeDisk};
-use ticktape_nic::{Nic, NicError, Tx, UdpConfig, UdpNic};
+use ticktape_nic::{Nic, NicError, UdpConfig, UdpNic};
 use ticktape_shm::{Consumer, RingBuilder, RingConfig, RingError, Watermarks};
 use ticktape_tuning::{clock, pin};
 
@@ -307,10 +307,7 @@ fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: IdleStrategy, lifecycle: &Lif
 }
 
 /// Everything but the threads.
-fn build<S>(
-    config: &ApplianceConfig,
-    service: &S::Config,
-) -> Result<(Vec<Box<dyn Stage>>, Appliance), StartError>
+fn build<S>(config: &ApplianceConfig, service: &S::Config) -> Result<(Vec<Box<dyn Stage>>, Appliance), StartError>
 where
     S: Service + Send + 'static,
     S::Output: Send,
@@ -365,20 +362,13 @@ where
         window: config.window,
         sessions_max: config.sessions_max,
     };
-    let sequencer = Sequencer::new(
-        rx,
-        log,
-        sequencer_config,
-        machine.sessions(),
-        control_tx,
-        deadline.clone(),
-        arrivals.clone(),
-    );
+    let sequencer =
+        Sequencer::new(rx, log, sequencer_config, machine.sessions(), control_tx, deadline.clone(), arrivals.clone());
     let executor = Executor::new(frames, machine, output_writer, deadline, latency(last));
-    let egress =
-        Egress::new(tx, records, ring.watermarks.clone(), ring.commit, control_rx, sessions, latency(last));
+    let egress = Egress::new(tx, records, ring.watermarks.clone(), ring.commit, control_rx, sessions, latency(last));
     let feed = feed_nic.zip(config.feed.as_ref()).map(|(nic, feed)| {
-        choices.feed = Some(format!("MoldUDP64 on {}{}", feed.a, feed.b.map_or(String::new(), |b| format!(" and {b}"))));
+        choices.feed =
+            Some(format!("MoldUDP64 on {}{}", feed.a, feed.b.map_or(String::new(), |b| format!(" and {b}"))));
         let session = FeedSession::new(feed.stream(), epoch).expect("checked by the configuration");
         let publisher = Publisher::new(&feed::FeedConfig {
             session,

@@ -22,13 +22,8 @@ pub enum StageName {
 
 impl StageName {
     /// Every stage.
-    pub const ALL: [StageName; 5] = [
-        StageName::Sequencer,
-        StageName::Journaler,
-        StageName::Executor,
-        StageName::Publisher,
-        StageName::Egress,
-    ];
+    pub const ALL: [StageName; 5] =
+        [StageName::Sequencer, StageName::Journaler, StageName::Executor, StageName::Publisher, StageName::Egress];
 
     /// As written in a plan.
     pub const fn as_str(self) -> &'static str {
@@ -96,9 +91,10 @@ impl fmt::Display for PlanError {
         match self {
             PlanError::UnknownStage(name) => {
                 write!(f, "stage \"{name}\" is unknown: one of ")?;
-                StageName::ALL.iter().enumerate().try_for_each(|(i, stage)| {
-                    write!(f, "{}{}", if i == 0 { "" } else { ", " }, stage.as_str())
-                })
+                StageName::ALL
+                    .iter()
+                    .enumerate()
+                    .try_for_each(|(i, stage)| write!(f, "{}{}", if i == 0 { "" } else { ", " }, stage.as_str()))
             }
             PlanError::Twice(stage) => write!(f, "stage {} stands twice: once is right", stage.as_str()),
             PlanError::Missing(stage) => write!(f, "stage {} is missing: every stage needs a thread", stage.as_str()),
@@ -157,9 +153,7 @@ impl CorePlan {
         self.slots
             .iter()
             .map(|slot| match slot.core {
-                Some(core) if !usable.contains(&core) => {
-                    Err(PlanError::UnusableCore { core, usable: usable.to_vec() })
-                }
+                Some(core) if !usable.contains(&core) => Err(PlanError::UnusableCore { core, usable: usable.to_vec() }),
                 Some(core) => Ok(core),
                 None => Ok(free.next().unwrap_or(0)),
             })

@@ -61,6 +61,7 @@ impl<R: Rx + Send> Stage for SequencerStage<R> {
         report.counters.push(("commands", counters.commands));
         report.counters.push(("ticks", counters.ticks));
         report.counters.push(("stamped_by_kernel", counters.stamped_by_kernel));
+        report.counters.push(("clock_jumps", self.sequencer.clock_jumps()));
         report.counters.push(("commands_too_long", counters.commands_too_long));
         report.counters.push(("control_full", counters.control_full));
         report.counters.extend(counters.link.met().map(|(reason, times)| (reason.name(), times)));

@@ -110,10 +110,7 @@ impl Invariants for Bank {
     fn check(&self) -> Result<(), InvariantViolation> {
         let held: u64 = self.balances.iter().sum();
         if held != self.total {
-            return Err(InvariantViolation::new(
-                "money is conserved",
-                format!("{held} held, {} paid in", self.total),
-            ));
+            return Err(InvariantViolation::new("money is conserved", format!("{held} held, {} paid in", self.total)));
         }
         Ok(())
     }

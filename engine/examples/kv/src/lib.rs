@@ -62,9 +62,7 @@ impl Service for Kv {
 
     fn apply(&mut self, _seq: Seq, input: &Command, ctx: &mut Ctx<'_, Answer>) {
         ctx.reply(match input {
-            Command::Put { key, value } => {
-                Answer::Existed(self.pairs.insert(key.clone(), value.clone()).is_some())
-            }
+            Command::Put { key, value } => Answer::Existed(self.pairs.insert(key.clone(), value.clone()).is_some()),
             Command::Del { key } => Answer::Existed(self.pairs.remove(key).is_some()),
             Command::Get { key } => Answer::Value(self.pairs.get(key).cloned()),
         });
