@@ -1,0 +1,97 @@
+//! Counts what a piece of code asks of the heap, thread by thread: for tests and benches that claim "no allocation".
+//!
+//! ```ignore
+//! #[global_allocator]
+//! static HEAP: ticktape_alloc::CountingAllocator = ticktape_alloc::CountingAllocator;
+//!
+//! let (counts, report) = ticktape_alloc::count_thread(|| service.step());
+//! assert_eq!(counts, ticktape_alloc::Counts::default());
+//! ```
+//!
+//! Invariant: counting allocates nothing and takes no lock, so that it may run inside any allocation, in any thread.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ops::Sub;
+
+/// What one thread asked of the heap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Calls that ask for memory: allocations, zeroed ones, and reallocations (a growing vector counts each time).
+    pub allocations: u64,
+    /// Bytes asked for; a reallocation counts its new size. Nothing is subtracted for what is freed.
+    pub bytes: u64,
+}
+
+impl Sub for Counts {
+    type Output = Counts;
+
+    fn sub(self, earlier: Counts) -> Counts {
+        Counts { allocations: self.allocations - earlier.allocations, bytes: self.bytes - earlier.bytes }
+    }
+}
+
+thread_local! {
+    // Constant and without a destructor: its first use allocates nothing, and it outlives every other thread-local.
+    static COUNTS: Cell<Counts> = const { Cell::new(Counts { allocations: 0, bytes: 0 }) };
+}
+
+/// The system's allocator, counting for the calling thread. Make it the `#[global_allocator]` of a test or a bench;
+/// without that every count stays zero, which [`is_counting`] tells.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CountingAllocator;
+
+#[inline]
+fn record(bytes: usize) {
+    COUNTS.with(|counts| {
+        let Counts { allocations, bytes: before } = counts.get();
+        counts.set(Counts { allocations: allocations + 1, bytes: before + bytes as u64 });
+    });
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches a plain thread-local only, and neither allocates nor unwinds.
+unsafe impl GlobalAlloc for CountingAllocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        record(layout.size());
+        // SAFETY: the caller's promise about `layout` is the one that the system's allocator asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        record(layout.size());
+        // SAFETY: as in `alloc`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        record(new_size);
+        // SAFETY: `block` came from this allocator, that is from the system's, with this `layout`.
+        unsafe { System.realloc(block, layout, new_size) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as in `realloc`.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+/// What the calling thread has asked for since it began.
+pub fn thread_counts() -> Counts {
+    COUNTS.get()
+}
+
+/// Runs `work` and returns what this thread asked of the heap meanwhile, and the result. Other threads are not counted.
+pub fn count_thread<R>(work: impl FnOnce() -> R) -> (Counts, R) {
+    let before = thread_counts();
+    let result = work();
+    (thread_counts() - before, result)
+}
+
+/// Whether [`CountingAllocator`] is this program's allocator. A test that finds no allocation should ask this first.
+pub fn is_counting() -> bool {
+    count_thread(|| std::hint::black_box(Box::new(0_u64))).0.allocations > 0
+}
