@@ -252,7 +252,7 @@ impl<'a> Packet<'a> {
         if u32_at(head, header::MAGIC) != layout::MAGIC {
             return Err(PacketError::BadMagic);
         }
-        if u32_at(head, header::CRC) != crc32c::crc32c(&bytes[header::CRC_FROM..]) {
+        if u32_at(head, header::CRC) != ticktape_crc::crc32c(&bytes[header::CRC_FROM..]) {
             return Err(PacketError::BadCrc);
         }
         if head[header::VERSION] != layout::VERSION {
@@ -357,7 +357,7 @@ pub(super) fn seal(identity: &Identity, packet_type: Type, out: &mut [u8]) {
     put(out, header::CLIENT_EPOCH, identity.client_epoch.to_le_bytes());
     put(out, header::SESSION, identity.session.to_le_bytes());
     put(out, header::APPLIANCE_EPOCH, identity.appliance_epoch.to_le_bytes());
-    let crc = crc32c::crc32c(&out[header::CRC_FROM..]);
+    let crc = ticktape_crc::crc32c(&out[header::CRC_FROM..]);
     put(out, header::CRC, crc.to_le_bytes());
 }
 
