@@ -12,6 +12,15 @@ pub mod mold;
 mod publisher;
 mod session;
 
+use crate::link::layout::Table;
+
 pub use mold::{MoldError, MoldMessages, MoldPacket, MoldRequest, Packer};
 pub use publisher::{FeedConfig, FeedCounters, Publisher};
 pub use session::{FeedSession, FeedSessionError};
+
+/// Every table of WIRE.md, "Feed", in its order.
+pub const TABLES: [Table; 3] = [
+    Table { name: "Packet", from: 0, fields: mold::FIELDS },
+    Table { name: "Message", from: 0, fields: mold::MESSAGE_FIELDS },
+    Table { name: "Session name", from: 0, fields: session::FIELDS },
+];

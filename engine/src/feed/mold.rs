@@ -13,6 +13,7 @@
 use std::fmt;
 
 use super::session::SESSION_BYTES;
+use crate::link::layout::Field;
 
 /// Offset of `session`.
 pub const SESSION: usize = 0;
@@ -32,6 +33,18 @@ pub const COUNT_END_OF_SESSION: u16 = 0xFFFF;
 pub const OVERHEAD_BYTES: usize = MESSAGES + LEN_BYTES;
 
 const _: () = assert!(SESSION + SESSION_BYTES == SEQUENCE && SEQUENCE + 8 == COUNT && COUNT + 2 == MESSAGES);
+
+/// The table above.
+pub(super) const FIELDS: &[Field] = &[
+    Field { offset: SESSION, bytes: SESSION_BYTES, name: "session" },
+    Field { offset: SEQUENCE, bytes: 8, name: "sequence" },
+    Field { offset: COUNT, bytes: 2, name: "count" },
+    Field { offset: MESSAGES, bytes: 0, name: "messages" },
+];
+
+/// One of the messages, offsets from its own start.
+pub(super) const MESSAGE_FIELDS: &[Field] =
+    &[Field { offset: 0, bytes: LEN_BYTES, name: "length" }, Field { offset: LEN_BYTES, bytes: 0, name: "message" }];
 
 /// A session's name, as it stands in the packet.
 pub type SessionName = [u8; SESSION_BYTES];

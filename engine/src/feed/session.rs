@@ -9,6 +9,8 @@
 
 use std::fmt;
 
+use crate::link::layout::Field;
+
 /// Bytes of a session name.
 pub const SESSION_BYTES: usize = 10;
 /// Offset of the stream's digits.
@@ -21,6 +23,12 @@ pub const STREAM_MAX: u32 = 36u32.pow(4) - 1;
 pub const EPOCH_MAX: u32 = 36u32.pow(6) - 1;
 
 const DIGITS: &[u8; 36] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/// The table above.
+pub(super) const FIELDS: &[Field] = &[
+    Field { offset: STREAM, bytes: EPOCH - STREAM, name: "stream" },
+    Field { offset: EPOCH, bytes: SESSION_BYTES - EPOCH, name: "epoch" },
+];
 
 /// A feed's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

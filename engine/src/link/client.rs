@@ -12,6 +12,7 @@
 
 use ticktape_core::Nanos;
 
+use super::data::DATA_OVERHEAD_BYTES;
 use super::error::{DropReason, LinkCounters};
 use super::event::EventMessage;
 use super::packet::{
@@ -184,6 +185,7 @@ pub struct ClientLink {
     state: ClientState,
     sender: Sender,
     receiver: Receiver,
+    message_bytes_max: usize,
     nonce: u64,
     hello_at: Nanos,
     hello_timeout_ns: u64,
@@ -203,11 +205,13 @@ impl ClientLink {
         assert!(config.first_seq > 0 && config.resume_next > 0 && config.resume_next < SEQ_LIMIT);
         assert!(config.hello_timeout_ns > 0 && config.heartbeat_interval_ns > 0 && config.silence_ns > 0);
         let identity = Identity { session: config.session, client_epoch: config.client_epoch, appliance_epoch: 0 };
+        let sender = Sender::new(identity, config.first_seq, &config.sender);
         ClientLink {
             config: *config,
             identity,
             state: ClientState::Connecting,
-            sender: Sender::new(identity, config.first_seq, &config.sender),
+            message_bytes_max: sender.message_bytes_max(),
+            sender,
             receiver: Receiver::new(0, config.resume_next, &config.receiver),
             nonce: 1,
             hello_at: 0,
@@ -245,9 +249,9 @@ impl ClientLink {
         self.sender.is_drained()
     }
 
-    /// The largest input that fits a datagram.
+    /// The largest input that fits a datagram, of those that the appliance takes once that is known.
     pub const fn message_bytes_max(&self) -> usize {
-        self.sender.message_bytes_max()
+        self.message_bytes_max
     }
 
     /// How many inputs were sent more than once, counting each time.
@@ -273,6 +277,9 @@ impl ClientLink {
     pub fn send(&mut self, message: &[u8]) -> Result<u64, SendError> {
         if matches!(self.state, ClientState::Closed(_)) {
             return Err(SendError::Closed);
+        }
+        if message.len() > self.message_bytes_max {
+            return Err(SendError::TooLong { bytes: message.len(), bytes_max: self.message_bytes_max });
         }
         self.sender.push(message)
     }
@@ -410,6 +417,8 @@ impl ClientLink {
         self.sender.set_identity(self.identity);
         self.sender.set_window(welcome.window);
         self.sender.limit_datagram(welcome.datagram_bytes_max as usize);
+        let taken = (welcome.datagram_bytes_max as usize).saturating_sub(DATA_OVERHEAD_BYTES);
+        self.message_bytes_max = self.sender.message_bytes_max().min(taken);
         self.state = ClientState::Open;
         self.heard_at = now;
         self.connects += 1;

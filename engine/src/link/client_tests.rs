@@ -167,6 +167,14 @@ fn after_a_restart_of_the_appliance_what_it_lacks_is_sent_again() {
 }
 
 #[test]
+fn what_the_appliance_can_not_take_is_refused_at_the_door() {
+    let mut client = open_client(Welcome { datagram_bytes_max: 600, ..WELCOME });
+    assert_eq!(client.message_bytes_max(), 562);
+    assert_eq!(client.send(&[0; 563]), Err(SendError::TooLong { bytes: 563, bytes_max: 562 }));
+    assert_eq!(client.send(&[0; 562]), Ok(1));
+}
+
+#[test]
 fn history_that_is_not_there_is_named() {
     let config = ClientConfig { session: 7, client_epoch: 2, resume_next: 20, ..ClientConfig::default() };
     let mut old = ClientLink::new(&config);

@@ -132,6 +132,14 @@ pub mod data {
     pub const LEN_BYTES: usize = 2;
 }
 
+/// A message within Data, offsets from its own start.
+pub mod message {
+    /// Its length.
+    pub const LEN: usize = 0;
+    /// Its bytes.
+    pub const BYTES: usize = super::data::LEN_BYTES;
+}
+
 /// Ack: how far a stream has come.
 pub mod ack {
     /// Messages before it are committed (up) or delivered (down), its low 32 bits.
@@ -294,7 +302,7 @@ const RESYNC_FIELDS: &[Field] =
 const BYE_FIELDS: &[Field] = &[field(bye::REASON, 2, "reason"), field(bye::RESERVED, 2, "reserved")];
 
 /// Every table of WIRE.md, "Link", in its order.
-pub const TABLES: [Table; 14] = [
+pub const TABLES: [Table; 15] = [
     Table { name: "Header", from: 0, fields: HEADER_FIELDS },
     Table { name: "Hello", from: header::BYTES, fields: HELLO_FIELDS },
     Table { name: "Welcome", from: header::BYTES, fields: WELCOME_FIELDS },
@@ -309,6 +317,11 @@ pub const TABLES: [Table; 14] = [
     Table { name: "Heartbeat", from: header::BYTES, fields: &[field(heartbeat::NEXT_SEQ, 4, "next_seq")] },
     Table { name: "Bye", from: header::BYTES, fields: BYE_FIELDS },
     Table { name: "Event", from: 0, fields: super::event::FIELDS },
+    Table {
+        name: "Message",
+        from: 0,
+        fields: &[field(message::LEN, data::LEN_BYTES, "length"), field(message::BYTES, 0, "message")],
+    },
 ];
 
 /// Whether the fields of `table` follow each other without a hole, and end where `end` says (0: with a field of open size).
@@ -339,3 +352,4 @@ const _: () = assert!(is_seamless(&TABLES[10], resync::BYTES));
 const _: () = assert!(is_seamless(&TABLES[11], heartbeat::BYTES));
 const _: () = assert!(is_seamless(&TABLES[12], bye::BYTES));
 const _: () = assert!(is_seamless(&TABLES[13], 0));
+const _: () = assert!(is_seamless(&TABLES[14], 0));

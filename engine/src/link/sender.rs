@@ -131,6 +131,7 @@ pub struct Sender {
     window: u32,
     in_flight_messages_max: u32,
     datagram_bytes_max: usize,
+    packed_bytes_max: usize,
     timeout_ns: u64,
     timeout_min_ns: u64,
     timeout_max_ns: u64,
@@ -165,6 +166,7 @@ impl Sender {
             window: 1,
             in_flight_messages_max: config.in_flight_messages_max,
             datagram_bytes_max: config.datagram_bytes_max,
+            packed_bytes_max: config.datagram_bytes_max,
             timeout_ns: config.resend_timeout_ns,
             timeout_min_ns: config.resend_timeout_ns,
             timeout_max_ns: config.resend_timeout_max_ns.max(config.resend_timeout_ns),
@@ -224,10 +226,10 @@ impl Sender {
         self.window = window;
     }
 
-    /// Never builds larger datagrams than `bytes` from now on; messages already pushed that are larger
-    /// still go, each alone.
+    /// Packs no more than `bytes` into a datagram from now on, nor more than the config says. A single message that is larger
+    /// still goes, alone: it is for the sender's owner not to push what the peer can't take.
     pub fn limit_datagram(&mut self, bytes: usize) {
-        self.datagram_bytes_max = self.datagram_bytes_max.min(bytes.max(DATA_OVERHEAD_BYTES + 1));
+        self.packed_bytes_max = self.datagram_bytes_max.min(bytes.max(data::MESSAGES));
     }
 
     /// Takes a copy of `message` and returns its seq.
@@ -329,10 +331,10 @@ impl Sender {
         let limit = self.end_next.min(self.acked_next + u64::from(window)).min(self.sent_next + u64::from(u16::MAX));
         let room = out.len().checked_sub(data::MESSAGES)? as u64;
         let base_seq = self.sent_next;
-        let packed = room.min((self.datagram_bytes_max - data::MESSAGES) as u64);
+        let packed = room.min((self.packed_bytes_max - data::MESSAGES) as u64);
         let (start, mut count) = self.contiguous(base_seq, limit, packed);
         if count == 0 {
-            // Nothing to send, or a message from before the datagrams were limited.
+            // Nothing to send, or a message that does not fit the limit.
             count = self.contiguous(base_seq, limit.min(base_seq + 1), room).1;
             if count == 0 {
                 return None;

@@ -165,10 +165,16 @@ fn a_smaller_peer_limits_the_packing_but_never_stops_a_message() {
     sender.push(&[0; 60]).unwrap();
     sender.push(&[1; 4]).unwrap();
     sender.push(&[2; 4]).unwrap();
+    sender.push(&[3; 4]).unwrap();
     sender.limit_datagram(50);
-    assert_eq!(sender.push(&[0; 13]), Err(SendError::TooLong { bytes: 13, bytes_max: 12 }));
     assert_eq!(transmitted(&mut sender, 0), Some((1, vec![vec![0; 60]])));
     assert_eq!(transmitted(&mut sender, 0), Some((2, vec![vec![1; 4], vec![2; 4]])));
+    sender.limit_datagram(0);
+    assert_eq!(transmitted(&mut sender, 0), Some((4, vec![vec![3; 4]])));
+    sender.limit_datagram(1 << 20);
+    sender.push(&[4; 30]).unwrap();
+    sender.push(&[5; 30]).unwrap();
+    assert_eq!(transmitted(&mut sender, 0).map(|(_, messages)| messages.len()), Some(2), "another peer, the old limit");
 }
 
 #[test]
