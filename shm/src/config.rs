@@ -185,6 +185,7 @@ impl std::error::Error for RingError {
 pub const NAME_BYTES_MAX: usize = 200;
 
 /// Whether `name` may name a ring.
+#[cfg(not(loom))]
 pub(crate) fn name_is_valid(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.starts_with('.') && !name.contains(['/', '\0'])
 }

@@ -304,7 +304,7 @@ impl Follower {
         let words = padded(bytes) / 8;
         self.view.data.read(self.position, &mut self.buffer[..words]);
         if !self.view.is_intact(self.position) {
-            return Err(self.overrun());
+            return self.overrun();
         }
         self.position = self.position.wrapping_add(8 * words as u64);
         self.next_seq += 1;
@@ -322,7 +322,7 @@ impl Follower {
                 Sight::Skip => self.position = self.view.data.lap_end(self.position),
                 Sight::Frame(_) if self.within_horizon() => return self.take_again(),
                 Sight::Frame(_) => return self.nothing(),
-                Sight::Overrun => return Err(self.overrun()),
+                Sight::Overrun => return self.overrun(),
                 Sight::Corrupt(corruption) => return Err(FollowError::Corrupt(corruption)),
             }
         }
@@ -334,7 +334,7 @@ impl Follower {
         match self.view.frame_bytes(self.position) {
             Ok(_) => self.take(),
             Err(corruption) if self.view.is_intact(self.position) => Err(FollowError::Corrupt(corruption)),
-            Err(_) => Err(self.overrun()),
+            Err(_) => self.overrun(),
         }
     }
 
@@ -347,19 +347,23 @@ impl Follower {
         self.next_seq <= self.horizon_seq
     }
 
-    /// Stands where the newer half of the ring begins, so as to lose little and not to be lapped again at once.
+    /// Stands where the newer half of the ring begins, so as to lose little and not to be lapped again at once. While the
+    /// writer is between a claim and its anchor there may be no place to stand: then this is for the next poll.
     #[cold]
-    fn overrun(&mut self) -> FollowError {
+    fn overrun(&mut self) -> Result<usize, FollowError> {
         let from = Seq(self.next_seq);
-        let claim = self.view.claim();
-        let recent = |position: u64| claim.wrapping_sub(position) <= self.view.data.capacity() / 2;
-        let mut anchors = self.view.anchors(self.header.epoch);
-        let newest = anchors.next().filter(|anchor| anchor.seq.0 > self.next_seq);
-        let Some(newest) = newest else { return FollowError::Corrupt(Corruption::Anchors) };
-        let ahead = anchors.take_while(|anchor| recent(anchor.position) && anchor.seq > from);
-        let place = ahead.last().unwrap_or(newest);
+        let (claim, half) = (self.view.claim(), self.view.data.capacity() / 2);
+        let mut place = None;
+        for anchor in self.view.anchors(self.header.epoch).take_while(|anchor| anchor.seq > from) {
+            if place.is_some() && claim.wrapping_sub(anchor.position) > half {
+                break;
+            }
+            place = Some(anchor);
+        }
+        let Some(place) = place else { return self.nothing() };
         (self.position, self.next_seq) = (place.position, place.seq.0);
-        FollowError::Overrun { from, to: place.seq }
+        self.idle_polls = 0;
+        Err(FollowError::Overrun { from, to: place.seq })
     }
 
     /// Nothing to read: is there still somebody who writes?

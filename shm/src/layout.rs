@@ -7,7 +7,10 @@
 use std::fmt;
 
 use ticktape_core::Seq;
-use ticktape_core::frame::{OVERHEAD_BYTES, frame_bytes, padded};
+use ticktape_core::frame::padded;
+#[cfg(not(loom))]
+use ticktape_core::frame::{OVERHEAD_BYTES, frame_bytes};
+#[cfg(not(loom))]
 use ticktape_core::limits::PAYLOAD_BYTES_MAX;
 
 #[cfg(not(target_endian = "little"))]
@@ -140,6 +143,7 @@ pub enum Expected {
 }
 
 impl Expected {
+    #[cfg(not(loom))]
     fn holds(self, found: u64) -> bool {
         match self {
             Expected::Exactly(value) => found == value,
@@ -212,6 +216,7 @@ impl Header {
     }
 
     /// Checks every field, against each other and against the bytes that are mapped.
+    #[cfg(not(loom))]
     pub(crate) fn decode(words: &[u64; FIXED_WORDS], mapped_bytes: usize) -> Result<Header, FieldError> {
         let check = |field, at: usize, expected: Expected| {
             let found = words[at / 8];
