@@ -1,4 +1,11 @@
-//! The book: price, then time. WIRE.md, "Codec", gives the bytes of its commands and reports.
+//! The book: price, then time.
+//!
+//! What the rules leave open is decided so:
+//! - A modify to size zero is rejected, and the order stays. An order's side never changes.
+//! - A modified order keeps its good-till time, and its session.
+//! - An order whose time is over when it arrives is accepted, does not trade, and expires at once: timers that are due come
+//!   before the frame.
+//! - What is left of an order that has made its greatest number of trades is canceled, as it may not rest while it crosses.
 
 use ticktape::{Ctx, Seq, Service, TimerId};
 
@@ -186,8 +193,8 @@ impl OrderBook {
         let order = Taker { seq, id, side, price, qty };
         let left = self.trade(order, ctx);
         if left > 0 && self.levels.crossed_by(side, price).is_none() {
-            if let Some(terms) = self.terms.get(terms).copied() {
-                self.terms[self.orders[slot].terms] = Terms { seq, ..terms };
+            if terms != NONE {
+                self.terms[terms].seq = seq;
             }
             self.orders[slot].qty = left;
             self.link(side, price, slot);

@@ -7,8 +7,8 @@ pub const ORDERS_MAX: u32 = 1 << 30;
 /// replay of a log uses the same. The others only decide how fast.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BookConfig {
-    /// Orders that may be live at once; a new one beyond is refused. Bounds the memory a client can take: about 64 bytes an
-    /// order where all share a few prices, 130 where each has a price of its own.
+    /// Orders that may be live at once; a new one beyond is refused. Bounds the memory a client can take: 50 to 100 bytes an
+    /// order where they share prices, 400 to 730 where each has a price of its own, far from all others.
     pub orders_max: u32,
     /// Trades that one arriving order may make; what is left of it is then canceled. Bounds the outputs of one step, which
     /// the engine limits (16 384, and 1 MiB): a sweep through more small orders than that must not stop the node.
@@ -22,7 +22,7 @@ pub struct BookConfig {
 impl Default for BookConfig {
     fn default() -> Self {
         BookConfig {
-            orders_max: 16 << 20,
+            orders_max: 4 << 20,
             trades_per_order_max: 8192,
             orders_reserved: 8192,
             hash_key: 0x6a09_e667_f3bc_c908,

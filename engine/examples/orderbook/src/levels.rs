@@ -283,3 +283,74 @@ impl std::ops::IndexMut<u32> for Levels {
         &mut self.slab[slot]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// Prices on few pages, on many, and at the ends.
+    fn prices() -> impl Strategy<Value = i64> {
+        prop_oneof![
+            -100i64..100,
+            (-200i64..200).prop_map(|page| page * 64),
+            // Pages that share a guess.
+            (-3i64..3).prop_map(|page| page * 64 * GUESSES as i64),
+            prop_oneof![Just(i64::MIN), Just(i64::MAX), Just(i64::MIN + 63), Just(i64::MAX - 63)],
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn levels_are_two_sorted_maps(steps in prop::collection::vec((any::<bool>(), prices()), 1..1000)) {
+            let mut levels = Levels::new(0);
+            let mut models = [BTreeMap::new(), BTreeMap::new()];
+            for (n, (buy, price)) in steps.into_iter().enumerate() {
+                let side = if buy { Side::Buy } else { Side::Sell };
+                let model = &mut models[side as usize];
+                // A price that comes again leaves, so that pages empty and fill.
+                match model.remove(&price) {
+                    Some(slot) => levels.remove(slot),
+                    None => {
+                        let slot = levels.at(side, price);
+                        prop_assert_eq!(levels.at(side, price), slot);
+                        model.insert(price, slot);
+                    }
+                }
+                let best = match side {
+                    Side::Buy => model.last_key_value(),
+                    Side::Sell => model.first_key_value(),
+                };
+                prop_assert_eq!(levels.best(side), best.map(|(_, &slot)| slot));
+                if let Some((&price, &slot)) = best {
+                    let (taker, beyond) = match side {
+                        Side::Buy => (Side::Sell, price.checked_add(1)),
+                        Side::Sell => (Side::Buy, price.checked_sub(1)),
+                    };
+                    prop_assert_eq!(levels.crossed_by(taker, price), Some(slot));
+                    prop_assert_eq!(beyond.and_then(|limit| levels.crossed_by(taker, limit)), None);
+                }
+                if n % 16 == 0 {
+                    prop_assert_eq!(levels.defect(), None);
+                }
+            }
+            prop_assert_eq!(levels.defect(), None);
+            let prices = |side| levels.best_first(side).map(|(_, level)| level.price).collect::<Vec<_>>();
+            prop_assert_eq!(prices(Side::Buy), models[0].keys().rev().copied().collect::<Vec<_>>());
+            prop_assert_eq!(prices(Side::Sell), models[1].keys().copied().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn emptied_pages_are_kept_few() {
+        let mut levels = Levels::new(0);
+        for price in (0..10_000).map(|page| page * 64) {
+            let level = levels.at(Side::Sell, price);
+            levels.remove(level);
+        }
+        assert_eq!(levels.defect(), None);
+        assert!(levels.ladders[Side::Sell as usize].pages.len() <= EMPTIED_PAGES_MAX);
+        assert!(levels.bytes() < 64 << 10, "{} bytes", levels.bytes());
+    }
+}

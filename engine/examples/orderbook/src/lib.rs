@@ -3,14 +3,14 @@
 //! ```text
 //!   Command ──► OrderBook::apply ──► Report ──► ReportStream (lines, SHA-256)
 //!                │      │
-//!                │      └─ levels ─► runs      prices of a side, best first
-//!                └─ orders ─► slab, index      a level's queue is a list through the slots of its orders
+//!                │      └─ levels ─► pages, runs   prices of a side, best first
+//!                └─ orders ─► slab, index          a level's queue is a list through the slots of its orders
 //! ```
 //!
 //! | who | owns |
 //! |---|---|
 //! | `book` | matching, and where every share went |
-//! | `levels`, `runs` | prices: found by a guess or a binary search, the best one remembered |
+//! | `levels`, `runs` | prices: pages of 64 ticks, found by a guess or a binary search; the best price remembered |
 //! | `orders`, `slab` | live orders: found by name, slots reused |
 //! | `flow` | the orders file, and order flow that is made up |
 //!

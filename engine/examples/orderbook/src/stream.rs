@@ -9,6 +9,8 @@ use crate::report::{LINE_BYTES_MAX, Report};
 /// Text gathered before it is hashed. Stays in the first cache levels; smaller would pay the hash's call overhead more often.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
+const _: () = assert!(size_of::<Report>() == 40);
+
 /// What a report stream came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamDigest {
@@ -126,7 +128,7 @@ impl ReportHasher {
     }
 }
 
-/// Gathers reports in any order, 48 bytes each.
+/// Gathers reports in any order, 40 bytes each.
 #[derive(Clone, Debug, Default)]
 pub struct ReportStream {
     reports: Vec<Report>,
