@@ -43,6 +43,11 @@ pub struct FeedConfig {
 }
 
 impl FeedConfig {
+    /// One feed to `a`, leaving by the loopback interface.
+    pub fn on_loopback(a: SocketAddrV4) -> Self {
+        FeedConfig { a, b: None, interface: loopback(), stream: stream_name() }
+    }
+
     /// The stream's name as a number, in base 36.
     pub fn stream(&self) -> u32 {
         u32::from_str_radix(&self.stream, 36).unwrap_or(0)

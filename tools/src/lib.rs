@@ -1,1 +1,96 @@
-//! ticktape-tools
+//! The `ticktape` commands, for the services that come with it and for your own.
+//!
+//! ```no_run
+//! # use ticktape::{Ctx, Decode, Encode, Seq, Service};
+//! # struct Counter; #[derive(Encode, Decode)] struct Add(i64);
+//! # impl Service for Counter {
+//! #     type Input = Add; type Output = i64; type Snapshot = i64; type Config = ();
+//! #     fn genesis(_: &()) -> Self { Counter }
+//! #     fn apply(&mut self, _: Seq, _: &Add, _: &mut Ctx<'_, i64>) {}
+//! #     fn snapshot(&self) -> i64 { 0 }
+//! #     fn restore(_: i64, _: &()) -> Self { Counter }
+//! # }
+//! fn main() -> std::process::ExitCode {
+//!     ticktape_tools::Tools::new("my-counter").service::<Counter>("counter", ()).main()
+//! }
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | `service` | a service with its type erased, as the commands see it |
+//! | `commands` | one command each |
+//! | `demo` | the demo's three processes |
+//!
+//! Invariant: exit code 0 is success, 1 is a mismatch or a failure under way, 2 is a mistake in what was asked.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod demo;
+mod failure;
+mod json;
+mod service;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+use ticktape::Service;
+
+pub use failure::Failure;
+pub use service::{Outputs, ServiceOptions};
+
+use args::Args;
+use service::{AnyService, ServiceEntry};
+
+/// The commands, for a set of services.
+pub struct Tools {
+    program: &'static str,
+    services: Vec<Box<dyn AnyService>>,
+}
+
+impl Tools {
+    /// The commands of `program`, so far for no service.
+    pub fn new(program: &'static str) -> Self {
+        Tools { program, services: Vec::new() }
+    }
+
+    /// Adds a service. The first one added is the default of `--service`.
+    #[must_use]
+    pub fn service<S>(self, name: &'static str, config: S::Config) -> Self
+    where
+        S: Service + Send + 'static,
+        S::Config: Send + Sync + 'static,
+        S::Output: Send,
+    {
+        self.service_with::<S>(name, config, ServiceOptions::default())
+    }
+
+    /// Adds a service, with what its replays hash beside the state.
+    #[must_use]
+    pub fn service_with<S>(mut self, name: &'static str, config: S::Config, options: ServiceOptions<S::Output>) -> Self
+    where
+        S: Service + Send + 'static,
+        S::Config: Send + Sync + 'static,
+        S::Output: Send,
+    {
+        self.services.push(Box::new(ServiceEntry::<S>::new(name, config, options)));
+        self
+    }
+
+    /// Reads the command line and does what it says.
+    pub fn main(self) -> ExitCode {
+        let matches = Args::command().name(self.program).get_matches();
+        let args = match Args::from_arg_matches(&matches) {
+            Ok(args) => args,
+            Err(error) => error.exit(),
+        };
+        match commands::run(args.command, &self.services) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(failure) => {
+                eprintln!("{}: {failure}", self.program);
+                failure.exit_code()
+            }
+        }
+    }
+}

@@ -98,6 +98,8 @@ pub struct Choices {
     pub nic: String,
     /// The disk backend and strategy.
     pub journal: String,
+    /// The name of the strategy alone.
+    pub journal_strategy: String,
     /// The log ring's memory.
     pub ring: String,
     /// The core plan with its cores.
@@ -190,6 +192,7 @@ impl Appliance {
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 // Not being pinned costs speed, nothing else; the choices said what was meant.
                 let _ = pin::pin_current_thread(core);
+                let _ = pin::sleep_precisely();
                 run_core(mine, idle, &lifecycle)
             });
             match thread {
@@ -348,6 +351,7 @@ where
     let mut choices = Choices {
         nic: nic.describe(),
         journal: journaler.journal().describe(),
+        journal_strategy: config.journal.strategy.to_string(),
         ring: ring.memory,
         cores: String::new(),
         idle: String::new(),

@@ -1,0 +1,251 @@
+//! The command line.
+
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use ticktape::config::NicChoice;
+use ticktape::link::Tier;
+use ticktape::pipeline::{CorePlan, IdleStrategy};
+
+/// A deterministic service with a total order, a durable journal and replicas.
+#[derive(Parser)]
+#[command(version, subcommand_required = true, arg_required_else_help = true)]
+pub struct Args {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Real order flow through an appliance, a client and a follower, in three processes, checked to the last byte
+    Demo(DemoArgs),
+    /// Run an appliance until a signal
+    Run(RunArgs),
+    /// Attach to a running appliance's ring and follow it
+    Follow(FollowArgs),
+    /// Rebuild the state from a journal, offline
+    Replay(ReplayArgs),
+    /// Show a journal's segments, commits and frames
+    Inspect(InspectArgs),
+    /// The demo's appliance
+    #[command(hide = true)]
+    DemoAppliance(DemoApplianceArgs),
+    /// The demo's follower
+    #[command(hide = true)]
+    DemoFollower(DemoFollowerArgs),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TierArg {
+    /// Acknowledged once sequenced: lost if this box crashes
+    Memory,
+    /// Acknowledged once durable on this box
+    Local,
+}
+
+impl From<TierArg> for Tier {
+    fn from(tier: TierArg) -> Self {
+        match tier {
+            TierArg::Memory => Tier::Memory,
+            TierArg::Local => Tier::Local,
+        }
+    }
+}
+
+impl TierArg {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TierArg::Memory => "memory",
+            TierArg::Local => "local",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NicArg {
+    /// The fastest that works here
+    Auto,
+    /// Kernel UDP
+    Udp,
+}
+
+impl From<NicArg> for NicChoice {
+    fn from(nic: NicArg) -> Self {
+        match nic {
+            NicArg::Auto => NicChoice::Auto,
+            NicArg::Udp => NicChoice::Udp,
+        }
+    }
+}
+
+/// Messages a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    PerSecond(u64),
+    Max,
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "max" => Ok(Rate::Max),
+            _ => match text.parse() {
+                Ok(rate @ 1..) => Ok(Rate::PerSecond(rate)),
+                _ => Err("a number of messages a second from 1 on, or max".to_string()),
+            },
+        }
+    }
+}
+
+#[derive(clap::Args)]
+pub struct DemoArgs {
+    /// Orders file (plain or .gz); without it a built-in flow of the same shape
+    #[arg(long, value_name = "FILE")]
+    pub orders: Option<PathBuf>,
+    /// Seed of the built-in flow
+    #[arg(long, default_value_t = 23)]
+    pub seed: u64,
+    /// Messages to send; all of the file, or 1000000 of the built-in flow, where not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub messages: Option<u64>,
+    /// One phase at this rate (messages a second, or max) instead of a paced one and one at the highest rate
+    #[arg(long, value_name = "N|max")]
+    pub rate: Option<Rate>,
+    /// What an acknowledgement promises
+    #[arg(long, value_enum, default_value_t = TierArg::Local)]
+    pub tier: TierArg,
+    /// The network backend
+    #[arg(long, value_enum, default_value_t = NicArg::Auto)]
+    pub nic: NicArg,
+    /// Where the journal goes: a new or empty directory; a temporary one where not given
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Size of the log ring, a power of two
+    #[arg(long, value_name = "N", default_value_t = 4 << 20)]
+    pub ring_bytes: usize,
+    /// Core plan, such as "sequencer,executor,egress|journaler,publisher"
+    #[arg(long, value_name = "PLAN", value_parser = CorePlan::from_str)]
+    pub cores: Option<CorePlan>,
+    /// Write the results to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Keep the journal
+    #[arg(long)]
+    pub keep: bool,
+    /// Stop the follower for a second (SIGSTOP) in the middle of the paced phase
+    #[arg(long, hide = true)]
+    pub stall_follower: bool,
+}
+
+#[derive(clap::Args)]
+pub struct RunArgs {
+    /// TOML file with everything below; flags win over it
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Which service
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+    /// The journal's directory
+    #[arg(long, value_name = "DIR", required_unless_present = "config")]
+    pub dir: Option<PathBuf>,
+    /// Where clients connect
+    #[arg(long, value_name = "ADDR:PORT", required_unless_present = "config")]
+    pub listen: Option<SocketAddrV4>,
+    /// What an acknowledgement promises
+    #[arg(long, value_enum)]
+    pub tier: Option<TierArg>,
+    /// The network backend
+    #[arg(long, value_enum)]
+    pub nic: Option<NicArg>,
+    /// Name of the log ring, for followers
+    #[arg(long, value_name = "NAME")]
+    pub ring: Option<String>,
+    /// Size of the log ring, a power of two
+    #[arg(long, value_name = "N")]
+    pub ring_bytes: Option<usize>,
+    /// Multicast group and port for the sequenced stream
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub feed: Option<SocketAddrV4>,
+    /// Core plan, such as "sequencer,executor,egress|journaler,publisher"
+    #[arg(long, value_name = "PLAN", value_parser = CorePlan::from_str)]
+    pub cores: Option<CorePlan>,
+    /// How idle threads wait: spin, backoff or auto
+    #[arg(long, value_parser = IdleStrategy::from_str)]
+    pub idle: Option<IdleStrategy>,
+}
+
+#[derive(clap::Args)]
+pub struct FollowArgs {
+    /// Name of the ring
+    #[arg(long, value_name = "NAME")]
+    pub ring: String,
+    /// Where named rings live
+    #[arg(long, value_name = "DIR", default_value = ticktape_shm::DEFAULT_DIR)]
+    pub ring_dir: PathBuf,
+    /// The appliance's journal: with it the state is computed from the first input on
+    #[arg(long, value_name = "DIR")]
+    pub journal: Option<PathBuf>,
+    /// Which service
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+    /// Stop after this many frames
+    #[arg(long, value_name = "N")]
+    pub frames: Option<u64>,
+}
+
+#[derive(clap::Args)]
+pub struct ReplayArgs {
+    /// The journal's directory
+    #[arg(long, value_name = "DIR")]
+    pub journal: PathBuf,
+    /// Which service
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+    /// Write the results to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub struct InspectArgs {
+    /// A journal's directory, or one of its segments
+    pub path: PathBuf,
+    /// Show frames, not only commits
+    #[arg(long)]
+    pub frames: bool,
+    /// Which service's commands the frames hold
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub struct DemoApplianceArgs {
+    #[arg(long)]
+    pub dir: PathBuf,
+    #[arg(long)]
+    pub listen: SocketAddrV4,
+    #[arg(long, value_enum)]
+    pub tier: TierArg,
+    #[arg(long)]
+    pub ring: String,
+    #[arg(long)]
+    pub ring_bytes: usize,
+    #[arg(long)]
+    pub feed: Option<SocketAddrV4>,
+    #[arg(long, value_parser = CorePlan::from_str)]
+    pub cores: Option<CorePlan>,
+    #[arg(long, value_enum, default_value_t = NicArg::Auto)]
+    pub nic: NicArg,
+}
+
+#[derive(clap::Args)]
+pub struct DemoFollowerArgs {
+    #[arg(long)]
+    pub journal: PathBuf,
+    #[arg(long)]
+    pub ring: String,
+}

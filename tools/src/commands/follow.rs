@@ -1,0 +1,140 @@
+//! `ticktape follow`: attach to a running appliance from any terminal.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ticktape::tail::{Tail, TailError};
+use ticktape::{Frame, Kind, Seq};
+use ticktape_shm::{FollowError, Follower, Horizon};
+
+use crate::Failure;
+use crate::args::FollowArgs;
+use crate::service::{AnyReplay, AnyService, find};
+
+/// Frames taken before the clock and the signal are looked at.
+const BATCH: usize = 1024;
+/// The wait when there is nothing new: a terminal's reader is in no hurry.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Between two lines of output.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
+pub fn run(args: &FollowArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
+    }
+    let mut progress = Progress { seq: Seq::ZERO, kinds: BTreeMap::new(), frames: 0, frames_max: args.frames };
+    match &args.journal {
+        Some(journal) => {
+            let service = find(services, args.service.as_deref())?;
+            with_state(args, journal, service, &mut progress, &stop)
+        }
+        None => frames_only(args, &mut progress, &stop),
+    }
+}
+
+struct Progress {
+    seq: Seq,
+    kinds: BTreeMap<Kind, u64>,
+    frames: u64,
+    frames_max: Option<u64>,
+}
+
+impl Progress {
+    fn note(&mut self, frame: &Frame<'_>) {
+        self.seq = frame.seq;
+        self.frames += 1;
+        *self.kinds.entry(frame.kind).or_default() += 1;
+    }
+
+    fn is_done(&self, stop: &AtomicBool) -> bool {
+        stop.load(Ordering::Relaxed) || self.frames_max.is_some_and(|max| self.frames >= max)
+    }
+
+    fn batch(&self) -> usize {
+        self.frames_max.map_or(BATCH, |max| (max - self.frames).min(BATCH as u64) as usize)
+    }
+
+    fn line(&self) -> String {
+        let kinds: Vec<String> = self.kinds.iter().map(|(kind, count)| format!("{kind:?} {count}")).collect();
+        format!("seq {}  frames {}  {}", self.seq, self.frames, kinds.join("  "))
+    }
+}
+
+fn with_state(
+    args: &FollowArgs,
+    journal: &Path,
+    service: &dyn AnyService,
+    progress: &mut Progress,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let mut tail =
+        Tail::open(journal, &args.ring_dir, &args.ring, Seq::FIRST, Horizon::Committed).map_err(Failure::usage)?;
+    let mut replay = service.replay(false);
+    let mut line_at = Instant::now() + LINE_EVERY;
+    while !progress.is_done(stop) {
+        let mut failure = None;
+        let drained = tail.drain(progress.batch(), |frame| {
+            progress.note(frame);
+            if failure.is_none() {
+                failure = replay.apply(frame).err();
+            }
+        });
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        match drained {
+            Ok(0) => {
+                std::thread::sleep(PAUSE);
+                tail.check_writer();
+            }
+            Ok(_) => {}
+            Err(TailError::Ended) => break,
+            Err(error) => return Err(Failure::failed(error)),
+        }
+        if Instant::now() >= line_at {
+            line_at += LINE_EVERY;
+            println!("{}  overruns {}", progress.line(), tail.overruns());
+        }
+    }
+    finish_state(progress, &*replay, tail.overruns());
+    Ok(())
+}
+
+fn finish_state(progress: &Progress, replay: &dyn AnyReplay, overruns: u64) {
+    println!("{}  overruns {overruns}", progress.line());
+    println!("state at seq {}: {}", replay.seq(), replay.digest());
+}
+
+fn frames_only(args: &FollowArgs, progress: &mut Progress, stop: &AtomicBool) -> Result<(), Failure> {
+    let mut follower = Follower::attach_live(&args.ring_dir, &args.ring, Horizon::Committed).map_err(Failure::usage)?;
+    println!("attached to {} at seq {}, epoch {}", args.ring, follower.next_seq(), follower.epoch());
+    let mut line_at = Instant::now() + LINE_EVERY;
+    while !progress.is_done(stop) {
+        let drained = follower.drain(progress.batch(), |bytes| {
+            if let Ok(frame) = Frame::decode(bytes) {
+                progress.note(&frame);
+            }
+        });
+        match drained {
+            Ok(0) => {
+                std::thread::sleep(PAUSE);
+                // What it finds is met by the next drain that has nothing to hand on.
+                let _ = follower.check_writer();
+            }
+            Ok(_) => {}
+            Err(error @ FollowError::Overrun { .. }) => println!("{error}"),
+            Err(FollowError::WriterGone) => break,
+            Err(error) => return Err(Failure::failed(error)),
+        }
+        if Instant::now() >= line_at {
+            line_at += LINE_EVERY;
+            println!("{}", progress.line());
+        }
+    }
+    println!("{}", progress.line());
+    Ok(())
+}

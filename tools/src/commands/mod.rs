@@ -1,0 +1,23 @@
+//! The commands, one a file.
+
+mod follow;
+mod inspect;
+mod replay;
+mod run;
+
+use crate::args::Command;
+use crate::service::AnyService;
+use crate::{Failure, demo};
+
+/// Does what the command line says.
+pub fn run(command: Command, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
+    match command {
+        Command::Demo(args) => demo::run(&args, services),
+        Command::Run(args) => run::run(args, services),
+        Command::Follow(args) => follow::run(&args, services),
+        Command::Replay(args) => replay::run(&args, services),
+        Command::Inspect(args) => inspect::run(&args, services),
+        Command::DemoAppliance(args) => demo::appliance(&args, services),
+        Command::DemoFollower(args) => demo::follower(&args, services),
+    }
+}

@@ -1,0 +1,38 @@
+//! `ticktape replay`: the state from the journal alone.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::Failure;
+use crate::args::ReplayArgs;
+use crate::service::{AnyService, find, replay_journal};
+
+#[derive(Serialize)]
+struct Json {
+    seq: u64,
+    commands: u64,
+    reports: u64,
+    report_sha256: String,
+    replay_digest: String,
+}
+
+pub fn run(args: &ReplayArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
+    let service = find(services, args.service.as_deref())?;
+    let started = Instant::now();
+    let outcome = replay_journal(service, &args.journal)?;
+    let seconds = started.elapsed().as_secs_f64();
+    println!("replayed {} to seq {} in {seconds:.3} s", args.journal.display(), outcome.seq);
+    println!("commands       {}", outcome.commands);
+    println!("digest         {}", outcome.digest);
+    println!("reports        {}", outcome.reports);
+    println!("report sha256  {}", outcome.report_sha256);
+    let json = Json {
+        seq: outcome.seq.0,
+        commands: outcome.commands,
+        reports: outcome.reports,
+        report_sha256: outcome.report_sha256,
+        replay_digest: outcome.digest,
+    };
+    args.json.as_deref().map_or(Ok(()), |path| crate::json::write(path, &json))
+}

@@ -1,0 +1,79 @@
+//! `ticktape run`: the appliance alone, until a signal.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ticktape::config::{ApplianceConfig, FeedConfig};
+use ticktape::pipeline::{Report, StageName};
+
+use crate::Failure;
+use crate::args::RunArgs;
+use crate::service::{AnyService, find};
+
+/// How often a running appliance looks for a signal or a fault.
+const WATCH: Duration = Duration::from_millis(20);
+
+pub fn run(args: RunArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
+    let service = find(services, args.service.as_deref())?;
+    let config = config(args)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
+    }
+    let appliance = service.start(&config)?;
+    let choices = appliance.choices();
+    println!("{} on {}, epoch {}", service.name(), appliance.local_addr(), appliance.epoch());
+    println!("recovered to seq {} from {}", appliance.recovered_to(), config.dir.display());
+    println!("nic      {}", choices.nic);
+    println!("journal  {}", choices.journal);
+    println!("ring     {}", choices.ring);
+    println!("cores    {}", choices.cores);
+    println!("idle     {}", choices.idle);
+    if let Some(feed) = &choices.feed {
+        println!("feed     {feed}");
+    }
+    while !stop.load(Ordering::Relaxed) && appliance.fault().is_none() {
+        std::thread::sleep(WATCH);
+    }
+    finish(&appliance.stop())
+}
+
+/// Says how a run ended.
+pub fn finish(report: &Report) -> Result<(), Failure> {
+    if let Some(fault) = &report.fault {
+        return Err(Failure::failed(fault));
+    }
+    if let Some(error) = report.errors.first() {
+        return Err(Failure::failed(error));
+    }
+    println!(
+        "stopped at seq {}, state {}",
+        report.counter(StageName::Executor, "applied_seq"),
+        report.fact(StageName::Executor, "digest").unwrap_or("-")
+    );
+    for (stage, stage_report) in &report.stages {
+        for (name, count) in stage_report.counters.iter().filter(|&&(_, count)| count > 0) {
+            println!("{:10} {name} {count}", stage.as_str());
+        }
+    }
+    Ok(())
+}
+
+fn config(args: RunArgs) -> Result<ApplianceConfig, Failure> {
+    let mut config = match (&args.config, args.dir.clone(), args.listen) {
+        (Some(path), ..) => ApplianceConfig::from_toml(path).map_err(Failure::usage)?,
+        (None, Some(dir), Some(listen)) => ApplianceConfig::new(dir, listen),
+        (None, ..) => return Err(Failure::usage("--dir and --listen are needed without --config")),
+    };
+    config.dir = args.dir.unwrap_or(config.dir);
+    config.listen = args.listen.unwrap_or(config.listen);
+    config.tier = args.tier.map_or(config.tier, Into::into);
+    config.nic = args.nic.map_or(config.nic, Into::into);
+    config.ring.name = args.ring.or(config.ring.name);
+    config.ring.bytes = args.ring_bytes.unwrap_or(config.ring.bytes);
+    config.cores = args.cores.or(config.cores);
+    config.idle = args.idle.unwrap_or(config.idle);
+    config.feed = args.feed.map(FeedConfig::on_loopback).or(config.feed);
+    Ok(config)
+}

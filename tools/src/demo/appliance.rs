@@ -1,0 +1,147 @@
+//! The demo's appliance process.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+use std::net::SocketAddrV4;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use ticktape::config::{ApplianceConfig, FeedConfig};
+use ticktape::pipeline::{Report, StageName};
+use ticktape_journal::JournalConfig;
+
+use super::child::tell;
+use super::result::Latency;
+use crate::Failure;
+use crate::args::DemoApplianceArgs;
+use crate::service::{AnyService, find};
+
+/// How often faults are looked for while nobody says anything.
+const WATCH: Duration = Duration::from_millis(20);
+
+/// Commands under way at most. Deep enough to keep the disk busy: what arrives during one sync of a few milliseconds.
+const WINDOW: u32 = 16 << 10;
+
+/// The first line: the appliance takes clients.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Ready {
+    pub address: SocketAddrV4,
+    pub epoch: u32,
+    pub nic: String,
+    pub journal: String,
+    pub journal_strategy: String,
+    pub ring: String,
+    pub cores: String,
+    pub idle: String,
+    pub feed: Option<String>,
+}
+
+/// The last line: it has stopped.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Final {
+    pub fault: Option<String>,
+    pub seq: u64,
+    pub digest: String,
+    /// By part of the run, then by stage.
+    pub parts: Vec<BTreeMap<String, Latency>>,
+    pub counters: BTreeMap<String, u64>,
+    pub journal_bytes: u64,
+    pub journal_commits: u64,
+}
+
+pub fn run(args: &DemoApplianceArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
+    let service = find(services, Some("orderbook"))?;
+    let mut config = ApplianceConfig::new(&args.dir, args.listen);
+    config.tier = args.tier.into();
+    config.ring.name = Some(args.ring.clone());
+    config.ring.bytes = args.ring_bytes;
+    config.feed = args.feed.map(FeedConfig::on_loopback);
+    config.nic = args.nic.into();
+    config.cores = args.cores.clone();
+    config.window = WINDOW;
+    config.journal = JournalConfig { prefill_bytes: 64 << 20, ..JournalConfig::default() };
+    let appliance = service.start(&config)?;
+    let choices = appliance.choices().clone();
+    tell(&Ready {
+        address: appliance.local_addr(),
+        epoch: appliance.epoch(),
+        nic: choices.nic,
+        journal: choices.journal,
+        journal_strategy: choices.journal_strategy,
+        ring: choices.ring,
+        cores: choices.cores,
+        idle: choices.idle,
+        feed: choices.feed,
+    })?;
+    let words = words();
+    while appliance.fault().is_none() {
+        match words.recv_timeout(WATCH) {
+            Ok(word) if word == "cut" => {
+                appliance.part().next();
+                tell(&true)?;
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            // Told to stop, or the parent is gone.
+            Ok(_) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let report = appliance.stop();
+    tell(&last_words(&report))
+}
+
+/// What the parent says, a word a line, until it is gone.
+fn words() -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+fn last_words(report: &Report) -> Final {
+    let mut parts: Vec<BTreeMap<String, Latency>> = Vec::new();
+    let mut counters = BTreeMap::new();
+    for (stage, stage_report) in &report.stages {
+        for (name, histograms) in &stage_report.latencies {
+            parts.resize_with(histograms.len(), BTreeMap::new);
+            for (part, histogram) in parts.iter_mut().zip(histograms) {
+                part.insert((*name).to_string(), Latency::of(histogram));
+            }
+        }
+        for (name, count) in stage_report.counters.iter().filter(|&&(_, count)| count > 0) {
+            counters.insert(format!("{}.{name}", stage.as_str()), *count);
+        }
+    }
+    let fault = report.fault.clone().or_else(|| report.errors.first().cloned());
+    Final {
+        fault,
+        seq: report.counter(StageName::Executor, "applied_seq"),
+        digest: report.fact(StageName::Executor, "digest").unwrap_or_default().to_string(),
+        parts,
+        counters,
+        journal_bytes: report.counter(StageName::Journaler, "journal_bytes"),
+        journal_commits: report.counter(StageName::Journaler, "journal_commits"),
+    }
+}
+
+impl Latency {
+    /// The percentiles of a histogram of nanoseconds.
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        Latency {
+            p50_ns: histogram.value_at_quantile(0.5),
+            p90_ns: histogram.value_at_quantile(0.9),
+            p99_ns: histogram.value_at_quantile(0.99),
+            p999_ns: histogram.value_at_quantile(0.999),
+            p9999_ns: histogram.value_at_quantile(0.9999),
+            max_ns: histogram.max(),
+            count: histogram.len(),
+        }
+    }
+}

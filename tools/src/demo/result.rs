@@ -1,0 +1,264 @@
+//! What the demo shows at the end, for people and as JSON.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use ticktape_tuning::host::Host;
+
+use super::appliance::{Final, Ready};
+use super::client::Driven;
+use super::follower::Followed;
+use super::phases::Phase;
+use crate::Failure;
+use crate::args::{DemoArgs, Rate};
+use crate::service::Outcome;
+
+/// Percentiles of a latency, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Latency {
+    pub p50_ns: u64,
+    pub p90_ns: u64,
+    pub p99_ns: u64,
+    pub p999_ns: u64,
+    pub p9999_ns: u64,
+    pub max_ns: u64,
+    pub count: u64,
+}
+
+/// The stages, in the order in which a message passes them; `sequenced` to `released` count from the wire.
+const STAGES: [&str; 5] = ["sequenced", "durable", "applied", "released", "round_trip"];
+
+/// What must hold, and whether it does.
+#[derive(Debug)]
+pub struct Verdict {
+    mismatches: Vec<String>,
+}
+
+impl Verdict {
+    /// Compares everything with everything.
+    pub fn new(driven: &Driven, ended: &Final, followed: &Followed, replayed: &Outcome, orders: u64) -> Self {
+        let mut mismatches = Vec::new();
+        let mut same = |what: &str, left: &dyn std::fmt::Display, right: &dyn std::fmt::Display| {
+            if left.to_string() != right.to_string() {
+                mismatches.push(format!("{what}: {left} is not {right}"));
+            }
+        };
+        same("orders answered and sent", &driven.answered, &orders);
+        same("orders acknowledged and sent", &driven.acknowledged, &orders);
+        same("commands in the journal and orders sent", &replayed.commands, &orders);
+        same("answers out of turn", &driven.wrong_answers, &0);
+        same("follower's and leader's last seq", &followed.seq, &ended.seq);
+        same("follower's and leader's digest", &followed.digest, &ended.digest);
+        same("replay's and leader's digest", &replayed.digest, &ended.digest);
+        same("client's and replay's reports", &driven.reports.reports, &replayed.reports);
+        same("client's and replay's report hash", &driven.reports.sha256, &replayed.report_sha256);
+        Verdict { mismatches }
+    }
+
+    /// Whether everything is as it must be.
+    pub fn is_good(&self) -> bool {
+        self.mismatches.is_empty()
+    }
+
+    /// A failure that names the first mismatch.
+    pub fn into_result(self) -> Result<(), Failure> {
+        self.mismatches.into_iter().next().map_or(Ok(()), |mismatch| Err(Failure::Failed(mismatch)))
+    }
+}
+
+/// Everything there is to show.
+pub struct DemoResult<'a> {
+    pub args: &'a DemoArgs,
+    pub phases: &'a [Phase],
+    pub ready: &'a Ready,
+    pub driven: &'a Driven,
+    pub ended: &'a Final,
+    pub followed: &'a Followed,
+    pub replayed: &'a Outcome,
+    pub verdict: &'a Verdict,
+    pub host: Host,
+    pub noise: Histogram<u64>,
+    pub seconds: f64,
+}
+
+#[derive(Serialize)]
+pub struct Json {
+    messages: u64,
+    reports: u64,
+    report_sha256: String,
+    throughput_per_s: f64,
+    stages: BTreeMap<String, Latency>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stages_max_rate: Option<BTreeMap<String, Latency>>,
+    leader_digest: String,
+    follower_digest: String,
+    replay_digest: String,
+    follower_overruns: u64,
+    journal: JournalJson,
+    tier: &'static str,
+    nic: String,
+    wire: &'static str,
+    ring: String,
+    cores: String,
+    idle: String,
+    host: String,
+    jitter: Latency,
+    resent_messages: u64,
+    counters: BTreeMap<String, u64>,
+    seconds: f64,
+    ok: bool,
+}
+
+#[derive(Serialize)]
+struct JournalJson {
+    bytes: u64,
+    commits: u64,
+    strategy: String,
+    backend: String,
+}
+
+impl DemoResult<'_> {
+    /// The stable keys, and some more.
+    pub fn json(&self) -> Json {
+        Json {
+            messages: self.driven.answered,
+            reports: self.driven.reports.reports,
+            report_sha256: self.driven.reports.sha256.clone(),
+            throughput_per_s: self.throughput_per_s(self.phases.len() - 1),
+            stages: self.stages(0),
+            stages_max_rate: (self.phases.len() > 1).then(|| self.stages(1)),
+            leader_digest: self.ended.digest.clone(),
+            follower_digest: self.followed.digest.clone(),
+            replay_digest: self.replayed.digest.clone(),
+            follower_overruns: self.followed.overruns,
+            journal: JournalJson {
+                bytes: self.ended.journal_bytes,
+                commits: self.ended.journal_commits,
+                strategy: self.ready.journal_strategy.clone(),
+                backend: self.ready.journal.clone(),
+            },
+            tier: self.args.tier.as_str(),
+            nic: self.ready.nic.clone(),
+            wire: self.wire(),
+            ring: self.ready.ring.clone(),
+            cores: self.ready.cores.clone(),
+            idle: self.ready.idle.clone(),
+            host: self.host.to_string(),
+            jitter: Latency::of(&self.noise),
+            resent_messages: self.driven.resent,
+            counters: self.ended.counters.clone(),
+            seconds: self.seconds,
+            ok: self.verdict.is_good(),
+        }
+    }
+
+    /// The table and the verdict.
+    pub fn print(&self) {
+        println!();
+        for (i, phase) in self.phases.iter().enumerate() {
+            self.print_phase(i, phase);
+        }
+        println!("jitter of an idle core: {}", row("", &Latency::of(&self.noise)).trim_start());
+        println!();
+        println!("nic            {}", self.ready.nic);
+        println!("wire time      {}", self.wire());
+        println!("journal        {}", self.ready.journal);
+        println!(
+            "               {} commits, {:.1} MB",
+            self.ended.journal_commits,
+            self.ended.journal_bytes as f64 / 1e6
+        );
+        println!("ring           {}", self.ready.ring);
+        if let Some(feed) = &self.ready.feed {
+            println!("feed           {feed}");
+        }
+        println!("cores          {}", self.ready.cores);
+        println!("idle           {}", self.ready.idle);
+        println!("host           {}", self.host);
+        println!();
+        self.print_verdict();
+    }
+
+    fn print_phase(&self, part: usize, phase: &Phase) {
+        let rate = match phase.rate {
+            Rate::Max => "as fast as acknowledgements allow".to_string(),
+            Rate::PerSecond(rate) => format!("{rate} messages/s"),
+        };
+        println!(
+            "{} orders, {rate}: {:.2} s, {:.0} orders/s, tier {}",
+            phase.to - phase.from,
+            self.driven.phases[part].seconds,
+            self.throughput_per_s(part),
+            self.args.tier.as_str()
+        );
+        println!("µs from wire      p50       p90       p99     p99.9    p99.99       max      count");
+        let stages = self.stages(part);
+        for name in STAGES {
+            if let Some(latency) = stages.get(name) {
+                println!("{}", row(name, latency));
+            }
+        }
+        println!();
+    }
+
+    fn print_verdict(&self) {
+        println!(
+            "orders         {} sent, answered and acknowledged, {} sent again",
+            self.driven.answered, self.driven.resent
+        );
+        println!("reports        {}", self.driven.reports.reports);
+        println!("report sha256  {}", self.driven.reports.sha256);
+        println!("leader         {} at seq {}", self.ended.digest, self.ended.seq);
+        println!(
+            "follower       {} at seq {}, {} overruns",
+            self.followed.digest, self.followed.seq, self.followed.overruns
+        );
+        println!("replay         {} at seq {}", self.replayed.digest, self.replayed.seq);
+        for mismatch in &self.verdict.mismatches {
+            println!("MISMATCH       {mismatch}");
+        }
+        if self.verdict.is_good() {
+            println!(
+                "verdict        OK: nothing lost, nothing doubled; leader = follower = replay ({:.1} s)",
+                self.seconds
+            );
+        }
+    }
+
+    fn throughput_per_s(&self, part: usize) -> f64 {
+        let phase = &self.phases[part];
+        (phase.to - phase.from) as f64 / self.driven.phases[part].seconds
+    }
+
+    /// A part's latencies by stage, the client's round trip among them.
+    fn stages(&self, part: usize) -> BTreeMap<String, Latency> {
+        let mut stages = self.ended.parts.get(part).cloned().unwrap_or_default();
+        stages.insert("round_trip".to_string(), self.driven.phases[part].round_trip);
+        stages
+    }
+
+    fn wire(&self) -> &'static str {
+        let counted = |name: &str| self.ended.counters.get(name).copied().unwrap_or(0);
+        let (commands, stamped) = (counted("sequencer.commands"), counted("sequencer.stamped_by_kernel"));
+        match stamped {
+            0 => "the poll that took the burst",
+            _ if stamped == commands => "the kernel's receive timestamp",
+            _ => "the kernel's receive timestamp, or the poll where there was none",
+        }
+    }
+}
+
+fn row(name: &str, latency: &Latency) -> String {
+    let us = |ns: u64| format!("{:10.1}", ns as f64 / 1e3);
+    format!(
+        "{name:11}{}{}{}{}{}{} {:10}",
+        us(latency.p50_ns),
+        us(latency.p90_ns),
+        us(latency.p99_ns),
+        us(latency.p999_ns),
+        us(latency.p9999_ns),
+        us(latency.max_ns),
+        latency.count
+    )
+}

@@ -1,0 +1,43 @@
+//! Why a command did not do what it was asked, and its exit code.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// One line for the operator.
+#[derive(Debug)]
+pub enum Failure {
+    /// What was asked can't be done as asked: exit code 2, nothing touched.
+    Usage(String),
+    /// It was tried and went wrong, or did not come out as it must: exit code 1.
+    Failed(String),
+}
+
+impl Failure {
+    /// A mistake in what was asked.
+    pub fn usage(error: impl fmt::Display) -> Self {
+        Failure::Usage(error.to_string())
+    }
+
+    /// Something that went wrong under way.
+    pub fn failed(error: impl fmt::Display) -> Self {
+        Failure::Failed(error.to_string())
+    }
+
+    /// The process's exit code.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::Usage(_) => 2,
+            Failure::Failed(_) => 1,
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Usage(message) | Failure::Failed(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
