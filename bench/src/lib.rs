@@ -1,1 +1,20 @@
-//! ticktape-bench
+//! The bench: this project's numbers beside the floor under them and the peers beside them, in one run, against the budgets.
+//!
+//! ```text
+//!   main ─► args ─► suites::run ─► rounds (contestants take turns) ─► Row ─► table | JSON
+//!                    core node ring book e2e     hop: a cache line's cost beside each row that crosses cores
+//! ```
+//!
+//! Invariant: contestants of one row are measured in the same rounds, on the same cores.
+//! Invariant: a row that falls short is printed as such, and the run still succeeds: numbers are for reading.
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod header;
+pub mod hop;
+pub mod latency;
+pub mod rounds;
+pub mod row;
+pub mod suites;
+pub mod table;

@@ -8,7 +8,12 @@
 //! assert_eq!(counts, ticktape_alloc::Counts::default());
 //! ```
 //!
+//! With the feature `shared` it also maps words that processes share: the other thing that benches need and safe Rust has not.
+//!
 //! Invariant: counting allocates nothing and takes no lock, so that it may run inside any allocation, in any thread.
+
+#[cfg(feature = "shared")]
+pub mod shared;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -1,0 +1,41 @@
+//! `ticktape-bench SUITE`: prints a suite's tables, against the budgets.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use ticktape_bench::args::Args;
+use ticktape_bench::header::Header;
+use ticktape_bench::row::Row;
+use ticktape_bench::{suites, table};
+
+#[global_allocator]
+static HEAP: ticktape_alloc::CountingAllocator = ticktape_alloc::CountingAllocator;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ticktape-bench: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<(), String> {
+    let args = Args::parse(std::env::args().skip(1))?;
+    let mut rows: Vec<Row> = Vec::new();
+    println!("{}", Header::take());
+    for suite in args.suites {
+        println!("== {} ==", suite.name());
+        let outcome = suite.run(&args.options)?;
+        println!("{}", table::render(&outcome));
+        rows.extend(outcome.rows);
+    }
+    suites::verdict(&rows).into_iter().for_each(|line| println!("{line}"));
+    if let Some(path) = args.json {
+        let text = serde_json::to_string_pretty(&rows).map_err(|error| error.to_string())?;
+        std::fs::write(&path, text + "\n").map_err(|error| format!("--json {}: {error}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! The suites, one a file.
+
+use crate::args::Options;
+use crate::latency::Percentiles;
+use crate::row::Row;
+
+mod book;
+mod core;
+
+/// A set of comparisons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    /// Frames and the codec, on one core.
+    Core,
+    /// The order book alone, on one core.
+    Book,
+}
+
+impl Suite {
+    /// Every suite, in the order in which `all` runs them.
+    pub const ALL: [Suite; 2] = [Suite::Core, Suite::Book];
+
+    /// As written on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Suite::Core => "core",
+            Suite::Book => "book",
+        }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// What it could not do without, in one line.
+    pub fn run(self, options: &Options) -> Result<Outcome, String> {
+        match self {
+            Suite::Core => Ok(core::run(options)),
+            Suite::Book => book::run(options),
+        }
+    }
+}
+
+/// What a suite found.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The comparisons.
+    pub rows: Vec<Row>,
+    /// Latencies up to their maximum.
+    pub percentiles: Vec<Percentiles>,
+    /// What a reader has to know: what was left out and why, what was used.
+    pub notes: Vec<String>,
+}
+
+/// The budgets in one line, and the rows that fall short by name.
+pub fn verdict(rows: &[Row]) -> Vec<String> {
+    let judged = rows.iter().filter_map(|row| Some((row, row.holds()?)));
+    let short: Vec<&Row> = judged.clone().filter(|(_, holds)| !holds).map(|(row, _)| row).collect();
+    let mut lines = vec![format!("budgets: {} of {} hold", judged.clone().count() - short.len(), judged.count())];
+    lines.extend(short.iter().map(|row| format!("  short: {}: {}", row.suite, row.row)));
+    lines
+}
