@@ -19,6 +19,7 @@
 
 mod accept;
 mod client;
+mod client_event;
 mod data;
 mod error;
 pub mod event;
@@ -30,7 +31,8 @@ mod sender;
 pub mod serial;
 
 pub use accept::{Answer, Standing, Terms, answer_hello};
-pub use client::{ClientConfig, ClientLink, ClientState, CloseReason, Event, HistoryGap};
+pub use client::{ClientConfig, ClientLink, ClientState};
+pub use client_event::{CloseReason, Event, HistoryGap};
 pub use data::{DATA_OVERHEAD_BYTES, Data, Messages};
 pub use error::{DropReason, LinkCounters, PacketError};
 pub use event::EventMessage;
@@ -40,7 +42,7 @@ pub use packet::{
 };
 pub use ranges::{Range, Ranges};
 pub use receiver::{Outcome, Receiver, ReceiverConfig, ResyncCause};
-pub use sender::{AckOutcome, ResumeError, SendError, Sender, SenderConfig};
+pub use sender::{AckOutcome, REPEATS_BEFORE_RESEND, ResumeError, SendError, Sender, SenderConfig};
 
 #[cfg(test)]
 mod client_tests;

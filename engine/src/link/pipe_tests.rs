@@ -41,6 +41,7 @@ struct Met {
     client_restarts: u64,
     connects: u64,
     resent: u64,
+    fast_resends: u64,
     backpressure: u64,
     no_room: u64,
     drops: BTreeMap<&'static str, u64>,
@@ -341,6 +342,7 @@ impl World {
     fn note_client(&self, met: &mut Met) {
         met.connects += self.client.connects();
         met.resent += self.client.resent_messages();
+        met.fast_resends += self.client.fast_resends();
         for (reason, times) in self.client.counters().met() {
             *met.drops.entry(reason.name()).or_default() += times;
         }
@@ -477,6 +479,7 @@ fn every_message_arrives_once_and_in_order_whatever_the_network_does() {
         met.client_restarts,
         met.connects,
         met.resent,
+        met.fast_resends,
         met.backpressure,
         met.no_room,
     ];

@@ -179,6 +179,8 @@ impl Receiver {
         let base = extend(base_seq, self.received_next);
         if base > self.received_next {
             let missing = base - self.received_next;
+            // Repeated, it tells the sender of the loss.
+            self.is_due = true;
             return Err(if missing < u64::from(self.config.window) {
                 Outcome::Gap { from: self.received_next, count: missing }
             } else {

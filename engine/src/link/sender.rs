@@ -17,6 +17,9 @@ use super::layout::data;
 use super::packet::{Ack, DATAGRAM_BYTES_LIMIT, Identity, SEQ_LIMIT};
 use super::serial::{extend, truncate};
 
+/// Acknowledgements in a row without news that betray a loss. One may be a copy that the network made; more would only wait.
+pub const REPEATS_BEFORE_RESEND: u32 = 2;
+
 /// How a [`Sender`] is laid out. All of it is allocated at construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderConfig {
@@ -136,8 +139,15 @@ pub struct Sender {
     timeout_min_ns: u64,
     timeout_max_ns: u64,
     deadline: Option<Nanos>,
+    /// Acknowledgements in a row that say nothing new while messages are under way.
+    repeats: u32,
+    /// Where sending stood when it last went back: until the peer is past it, repeats are echoes of the same loss …
+    recover_next: u64,
+    /// … or until then, in case what was sent again was lost as well.
+    recover_at: Nanos,
     resent_messages: u64,
     timeouts: u64,
+    fast_resends: u64,
 }
 
 impl Sender {
@@ -171,8 +181,12 @@ impl Sender {
             timeout_min_ns: config.resend_timeout_ns,
             timeout_max_ns: config.resend_timeout_max_ns.max(config.resend_timeout_ns),
             deadline: None,
+            repeats: 0,
+            recover_next: first_seq,
+            recover_at: 0,
             resent_messages: 0,
             timeouts: 0,
+            fast_resends: 0,
         }
     }
 
@@ -209,6 +223,11 @@ impl Sender {
     /// How often the wait for word of a message ran out.
     pub const fn timeouts(&self) -> u64 {
         self.timeouts
+    }
+
+    /// How often repeated acknowledgements betrayed a loss before the wait ran out.
+    pub const fn fast_resends(&self) -> u64 {
+        self.fast_resends
     }
 
     /// Whether the peer has acknowledged everything.
@@ -288,6 +307,7 @@ impl Sender {
             return AckOutcome::NotNew;
         }
         let advanced = acked_next > self.acked_next || received_next > self.received_next;
+        let is_repeat = !advanced && ack.window == self.window;
         self.window = ack.window;
         self.release(acked_next);
         if received_next > self.received_next {
@@ -295,8 +315,26 @@ impl Sender {
             self.sent_next = self.sent_next.max(received_next);
             self.timeout_ns = self.timeout_min_ns;
             self.deadline = (self.sent_next > received_next).then_some(now + self.timeout_ns);
+            self.repeats = 0;
+        }
+        if is_repeat {
+            self.on_repeat(now);
         }
         if advanced { AckOutcome::Advanced } else { AckOutcome::NotNew }
+    }
+
+    /// A peer that meets a gap, or a message it knows, says at once where it stands. Twice the same says that what comes next
+    /// was lost: everything from there on is sent again, once, without waiting.
+    fn on_repeat(&mut self, now: Nanos) {
+        if self.sent_next == self.received_next {
+            return;
+        }
+        self.repeats += 1;
+        let is_echo = self.received_next < self.recover_next && now < self.recover_at;
+        if self.repeats >= REPEATS_BEFORE_RESEND && !is_echo {
+            self.fast_resends += 1;
+            self.go_back(now);
+        }
     }
 
     /// A handshake tells where the peer stands: goes on from there. What it has not received is sent again at once.
@@ -316,6 +354,8 @@ impl Sender {
         self.sent_max = self.sent_max.max(self.sent_next);
         self.timeout_ns = self.timeout_min_ns;
         self.deadline = None;
+        self.repeats = 0;
+        self.recover_next = self.received_next;
         Ok(())
     }
 
@@ -381,8 +421,16 @@ impl Sender {
     #[cold]
     fn on_timeout(&mut self, now: Nanos) {
         self.timeouts += 1;
-        self.sent_next = self.received_next;
         self.timeout_ns = self.timeout_ns.saturating_mul(2).min(self.timeout_max_ns);
+        self.go_back(now);
+    }
+
+    /// Sends again from the first message that has not arrived.
+    fn go_back(&mut self, now: Nanos) {
+        self.repeats = 0;
+        self.recover_next = self.sent_max;
+        self.recover_at = now + self.timeout_ns / 2;
+        self.sent_next = self.received_next;
         self.deadline = Some(now + self.timeout_ns);
     }
 

@@ -124,6 +124,35 @@ fn silence_resends_from_the_first_missing_with_growing_patience() {
 }
 
 #[test]
+fn the_same_word_twice_resends_at_once_and_its_echoes_do_not() {
+    let mut sender = sender(1);
+    for i in 0..8u8 {
+        sender.push(&[i]).unwrap();
+    }
+    let same = |sender: &mut Sender, now| assert_eq!(sender.on_ack(now, &ack_of(1, 3)), AckOutcome::NotNew);
+    assert!(transmitted(&mut sender, 0).is_some());
+    assert_eq!(sender.on_ack(MS, &ack_of(1, 3)), AckOutcome::Advanced);
+    same(&mut sender, MS);
+    assert_eq!(sender.on_ack(MS, &Ack { window: 999, ..ack_of(1, 3) }), AckOutcome::NotNew);
+    assert_eq!(sender.on_ack(MS, &Ack { window: 1000, ..ack_of(1, 3) }), AckOutcome::NotNew);
+    assert_eq!(transmitted(&mut sender, MS), None, "once may be a copy, and a window is news");
+    same(&mut sender, MS);
+    assert_eq!(transmitted(&mut sender, MS).map(|(base, messages)| (base, messages.len())), Some((3, 6)));
+    for _ in 0..10 {
+        same(&mut sender, 2 * MS);
+    }
+    assert_eq!(transmitted(&mut sender, 2 * MS), None, "echoes of the same loss");
+    same(&mut sender, 11 * MS);
+    assert_eq!(transmitted(&mut sender, 11 * MS).map(|(base, _)| base), Some(3), "it was lost again");
+    assert_eq!(sender.on_ack(12 * MS, &ack_of(1, 9)), AckOutcome::Advanced);
+    for _ in 0..10 {
+        assert_eq!(sender.on_ack(12 * MS, &ack_of(1, 9)), AckOutcome::NotNew);
+    }
+    assert_eq!(transmitted(&mut sender, 12 * MS), None, "nothing is under way");
+    assert_eq!((sender.fast_resends(), sender.timeouts()), (2, 0));
+}
+
+#[test]
 fn acks_that_can_not_be_are_refused_and_change_nothing() {
     let first = (1 << 40) + u64::from(u32::MAX) - 1;
     let mut sender = sender(first);

@@ -1,0 +1,101 @@
+//! What a client's link tells its owner.
+
+use super::event::EventMessage;
+use super::packet::{RefuseReason, Tier};
+
+/// Why a link is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Its owner closed it.
+    Done,
+    /// The appliance refused.
+    Refused {
+        /// Why.
+        reason: RefuseReason,
+        /// What would be right, as [`RefuseReason`] says.
+        detail: u64,
+    },
+    /// The appliance lost inputs that it had acknowledged, as tier `memory` may: `from .. to` are gone.
+    InputsLost {
+        /// The first that is lost.
+        from: u64,
+        /// The first that is still held here.
+        to: u64,
+    },
+    /// The appliance knows inputs of this epoch that were never sent here: the epoch was used before.
+    EpochReused {
+        /// What it expects next.
+        expected: u64,
+    },
+}
+
+impl std::fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            CloseReason::Done => f.write_str("link closed by its owner"),
+            CloseReason::Refused { reason: RefuseReason::StaleEpoch, detail } => {
+                write!(f, "appliance refused: client epoch {detail} of this session is known, use a higher one")
+            }
+            CloseReason::Refused { reason: RefuseReason::SchemaMismatch, detail } => {
+                write!(f, "appliance refused: its service has schema version {detail}")
+            }
+            CloseReason::Refused { reason, detail } => write!(f, "appliance refused: {reason:?} ({detail})"),
+            CloseReason::InputsLost { from, to } => {
+                write!(f, "appliance lost acknowledged inputs {from} to {}: begin a higher client epoch", to - 1)
+            }
+            CloseReason::EpochReused { expected } => {
+                write!(f, "client epoch was used before, up to input {}: begin a higher one", expected - 1)
+            }
+        }
+    }
+}
+
+/// Why events are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistoryGap {
+    /// They are no longer kept: state has to come from elsewhere, such as a snapshot.
+    TooOld,
+    /// The appliance lost them in a crash, as tier `memory` may; those delivered with these numbers never happened.
+    Rewound,
+    /// This client fell behind and was dropped.
+    Overflow,
+}
+
+/// What a datagram brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// The handshake is done.
+    Opened {
+        /// The appliance's reign.
+        appliance_epoch: u32,
+        /// What its acknowledgements promise.
+        tier: Tier,
+        /// Inputs before it are committed.
+        committed_next: u64,
+    },
+    /// An output, each once and in the order of `event_seq`.
+    Output {
+        /// Its number within the session, without gaps.
+        event_seq: u64,
+        /// What it says, and what caused it.
+        message: EventMessage<'a>,
+    },
+    /// Inputs before `next` are committed.
+    Acked {
+        /// The first that is not.
+        next: u64,
+    },
+    /// Events `from .. next` will not come (or, where it is lower, the numbering went back to `next`): go on from `next`.
+    Resync {
+        /// Why.
+        gap: HistoryGap,
+        /// The event that was due.
+        from: u64,
+        /// The event that comes next.
+        next: u64,
+    },
+    /// The appliance is gone; Hello is being sent.
+    Disconnected,
+    /// The link is over.
+    Closed(CloseReason),
+}
