@@ -15,7 +15,7 @@ use crate::metrics::StageLatency;
 /// Frames taken in one poll. Enough for a full commit of small frames; more would only delay the first one's write.
 const FRAMES_PER_POLL_MAX: usize = 1024;
 
-/// Batches whose ring space is held. The disk has far fewer writes in flight; when it is full, taking pauses.
+/// Batches whose ring space is held apart. The disk has far fewer writes in flight; beyond it batches are held as one.
 const HELD_BATCHES_MAX: usize = 4096;
 
 /// The stage between the log ring and the journal.
@@ -49,10 +49,15 @@ impl<D: Disk> Journaler<D> {
         taken + work
     }
 
-    fn take(&mut self) -> usize {
-        if self.held.len() == HELD_BATCHES_MAX {
-            return 0;
-        }
+    /// Whether the journal can take a frame of so many padded bytes now.
+    #[inline]
+    pub fn room(&mut self, padded_bytes: usize) -> bool {
+        self.journal.room(padded_bytes)
+    }
+
+    /// Appends what the ring has, a bounded batch, to the commit that is being gathered; returns the frames taken.
+    #[inline]
+    pub fn take(&mut self) -> usize {
         let mut taken = 0;
         let mut last = Seq::ZERO;
         while taken < FRAMES_PER_POLL_MAX {
@@ -66,9 +71,17 @@ impl<D: Disk> Journaler<D> {
             taken += 1;
         }
         if taken > 0 {
-            self.held.push_back((last, self.frames.position()));
+            self.hold(last);
         }
         taken
+    }
+
+    /// Keeps the ring space up to here until `last` is durable; with very many batches held, the last two share one entry.
+    fn hold(&mut self, last: Seq) {
+        if self.held.len() == HELD_BATCHES_MAX {
+            self.held.pop_back();
+        }
+        self.held.push_back((last, self.frames.position()));
     }
 
     fn advance(&mut self, durable: Seq) {

@@ -1,140 +1,51 @@
 //! The embedded node: a service with its journal, in your own process and on your own thread.
 //!
 //! It polls the same stages that an appliance pins to cores, one after the other.
+//!
+//! Invariant: an input is sequenced only when ring and journal have room for it, so what is sequenced can be made durable.
+//! Invariant: a step that failed is the last one; from then on every call gives the same error and sequences nothing.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+mod config;
+mod error;
 
-use ticktape_core::limits::PAYLOAD_BYTES_DEFAULT;
+use std::path::Path;
+
+use ticktape_core::frame::{frame_bytes, padded};
 use ticktape_core::{Encode, Frame, Kind, Nanos, Seq, Service, Timestamp};
-use ticktape_journal::{Binding, Journal, JournalConfig, JournalError, JournalReader, NativeDisk, Recovered};
-use ticktape_shm::{Consumer, RingBuilder, RingConfig, RingError};
+use ticktape_crc::crc32c_append;
+use ticktape_journal::{Binding, Journal, JournalReader, NativeDisk, Recovered};
+use ticktape_shm::{Consumer, RingBuilder};
 use ticktape_tuning::clock;
+
+pub use config::{NodeConfig, SyncPolicy};
+pub use error::NodeError;
 
 use crate::journaler::Journaler;
 use crate::log::{LogWriter, SequencedClock};
-use crate::machine::{Machine, Progress, StepError, StepLimits};
+use crate::machine::{Machine, Progress, StepError};
 use crate::metrics::{Arrivals, Part, StageLatency};
 
 /// The stream that embedded inputs carry.
 const STREAM_ID: u16 = 1;
 
-/// Submits between two looks at the journal's housekeeping: rare enough to cost nothing, often enough to stay ahead.
-const SUBMITS_PER_HOUSEKEEPING: u64 = 64;
+/// Inputs between two looks at the disk where nobody waits for it. A look costs a system call when a write is due, so
+/// fewer inputs a look are slower; more leave more of the log in memory only.
+const INPUTS_PER_POLL: u32 = 64;
 
-/// When a submit counts as done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SyncPolicy {
-    /// When it is durable. Inputs of one `submit_batch` share one wait.
-    #[default]
-    Every,
-    /// At once; made durable at most this many nanoseconds later, by the next call. A crash may lose what came since.
-    Window(u64),
-    /// At once; made durable by [`Node::sync`] and on a clean end.
-    Never,
-}
+/// The same in time, for inputs that come one by one, in nanoseconds: about what a fast disk takes for a write.
+const POLL_DELAY_NS: Nanos = 100_000;
 
-/// How a node is set up. Start from [`NodeConfig::new`] and change what matters.
-#[derive(Clone, Debug)]
-pub struct NodeConfig {
-    /// The journal's directory; made if it is missing.
-    pub dir: PathBuf,
-    /// When a submit counts as done.
-    pub sync: SyncPolicy,
-    /// The largest encoded input, in bytes.
-    pub payload_bytes_max: usize,
-    /// The ring's size in bytes, a power of two. At least four times the largest input and batch.
-    pub ring_bytes: usize,
-    /// The journal's own settings.
-    pub journal: JournalConfig,
-    /// What one step may produce. The same in every run of a log.
-    pub limits: StepLimits,
-}
+/// Inputs between two looks at the journal's housekeeping: rare enough to cost nothing, often enough to stay ahead.
+const INPUTS_PER_HOUSEKEEPING: u32 = 64;
 
-impl NodeConfig {
-    /// The defaults, with the journal in `dir`.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        NodeConfig {
-            dir: dir.into(),
-            sync: SyncPolicy::default(),
-            payload_bytes_max: PAYLOAD_BYTES_DEFAULT,
-            ring_bytes: 1 << 20,
-            journal: JournalConfig::default(),
-            limits: StepLimits::default(),
-        }
-    }
+/// How often sequenced time is compared with realtime, in nanoseconds. The clock is steered by the second.
+const REALTIME_CHECK_NS: Nanos = 1_000_000_000;
 
-    /// With another sync policy.
-    #[must_use]
-    pub fn sync(mut self, sync: SyncPolicy) -> Self {
-        self.sync = sync;
-        self
-    }
-}
+/// Polls of the disk that may find nothing before the wait gives the processor to someone else.
+const IDLE_POLLS_MAX: u32 = 64;
 
-/// Why a node can't do what it was asked.
-#[derive(Debug)]
-pub enum NodeError {
-    /// The journal.
-    Journal(JournalError),
-    /// The service or the log.
-    Step(StepError),
-    /// The ring's settings.
-    Ring(RingError),
-    /// An input larger than `payload_bytes_max`. Nothing was sequenced.
-    TooLarge {
-        /// Its encoded size in bytes.
-        bytes: usize,
-        /// What is allowed.
-        bytes_max: usize,
-    },
-    /// A replay of the journal gives another state than this node has.
-    ReplayDiffers {
-        /// The seq up to which was replayed.
-        seq: Seq,
-        /// The digest of this node's state.
-        live: String,
-        /// The digest of the replayed state.
-        replayed: String,
-    },
-}
-
-impl fmt::Display for NodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NodeError::Journal(error) => error.fmt(f),
-            NodeError::Step(error) => error.fmt(f),
-            NodeError::Ring(error) => error.fmt(f),
-            NodeError::TooLarge { bytes, bytes_max } => {
-                write!(f, "input of {bytes} bytes, at most {bytes_max}: raise payload_bytes_max or split it")
-            }
-            NodeError::ReplayDiffers { seq, live, replayed } => write!(
-                f,
-                "replay up to seq {seq} gives state {replayed}, live state is {live}: the service is not deterministic"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for NodeError {}
-
-impl From<JournalError> for NodeError {
-    fn from(error: JournalError) -> Self {
-        NodeError::Journal(error)
-    }
-}
-
-impl From<StepError> for NodeError {
-    fn from(error: StepError) -> Self {
-        NodeError::Step(error)
-    }
-}
-
-impl From<RingError> for NodeError {
-    fn from(error: RingError) -> Self {
-        NodeError::Ring(error)
-    }
-}
+/// Where an input went in the order, and what the service answered.
+type Applied<S> = (Seq, Vec<<S as Service>::Output>);
 
 /// What a replay found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,82 +59,57 @@ pub struct Replayed {
 type Subscriber<O> = Box<dyn FnMut(Seq, &O) + Send>;
 
 /// A service with its journal.
-///
-/// ```no_run
-/// use ticktape::{Ctx, Decode, Encode, Node, NodeConfig, Seq, Service};
-///
-/// struct Counter(i64);
-///
-/// #[derive(Encode, Decode)]
-/// struct Add(i64);
-///
-/// #[derive(Encode, Decode)]
-/// struct Value(i64);
-///
-/// impl Service for Counter {
-///     type Input = Add;
-///     type Output = Value;
-///     type Snapshot = i64;
-///     type Config = ();
-///
-///     fn genesis(_: &()) -> Self { Counter(0) }
-///     fn apply(&mut self, _: Seq, input: &Add, ctx: &mut Ctx<'_, Value>) {
-///         self.0 += input.0;
-///         ctx.reply(Value(self.0));
-///     }
-///     fn snapshot(&self) -> i64 { self.0 }
-///     fn restore(value: i64, _: &()) -> Self { Counter(value) }
-/// }
-///
-/// let mut node = Node::<Counter>::open(NodeConfig::new("counter-journal"), ())?;
-/// let (seq, outputs) = node.submit(Add(5))?;
-/// println!("applied at seq {seq}: {outputs:?}");
-/// # Ok::<(), ticktape::NodeError>(())
-/// ```
 pub struct Node<S: Service> {
     config: NodeConfig,
     service_config: S::Config,
     log: LogWriter,
-    frames: Consumer,
-    /// `None` only while the node is being dropped.
+    /// Taken on drop.
     journaler: Option<Journaler<NativeDisk>>,
+    frames: Consumer,
     machine: Machine<S>,
     recovered: Recovered,
     subscribers: Vec<Subscriber<S::Output>>,
     encoded: Vec<u8>,
+    /// The checksum of the outputs of every step since the node was opened.
+    outputs_crc: u32,
+    failed: Option<StepError>,
     unsynced_since: Option<Nanos>,
-    submits: u64,
+    polled_at: Nanos,
+    inputs_since_poll: u32,
+    inputs_since_housekeeping: u32,
+    realtime_checked_at: Nanos,
 }
 
 impl<S: Service> Node<S> {
-    /// Opens the journal, rebuilds the state by replay, and is ready for inputs.
+    /// Opens the journal, rebuilds the state by replay, and is ready to go on.
     ///
     /// # Errors
-    /// [`NodeError`]: a journal that is in use, damaged or can't be written; a service that can't apply what it holds; ring
-    /// settings that don't fit each other.
+    /// [`NodeError`]: bad settings, a journal in use by another process, damage in acknowledged data, a service that can't
+    /// apply what is in the log.
     pub fn open(config: NodeConfig, service_config: S::Config) -> Result<Self, NodeError> {
-        let ring_config = RingConfig {
-            frame_bytes_max: ticktape_core::frame::frame_bytes(config.payload_bytes_max),
-            commit_is_sequenced: config.sync != SyncPolicy::Every,
-            capacity_bytes: config.ring_bytes,
-            ..RingConfig::default()
-        };
-        let mut builder = RingBuilder::new(ring_config).heap();
+        config.validate()?;
+        let disk = NativeDisk::new(&config.dir, Binding::AnyThread);
+        let (mut journal, recovered) = Journal::open(disk, &config.dir, config.journal.clone())?;
+        journal.set_epoch(recovered.last_epoch + 1);
+
+        let mut machine = Machine::genesis(&service_config, config.limits);
+        let last = Seq(recovered.next_seq.0 - 1);
+        if let Err(error) = replay_up_to(&config.dir, &mut machine, Some(last), |_, _| ()) {
+            // Whatever goes wrong now was not the reason.
+            let _ = journal.close();
+            return Err(error);
+        }
+
+        let mut builder = RingBuilder::new(config.ring()).heap();
         builder.consumer("journaler");
         builder.consumer("executor");
-
-        let (mut journal, recovered) =
-            Journal::open(NativeDisk::new(&config.dir, Binding::AnyThread), &config.dir, config.journal.clone())?;
-        journal.set_epoch(recovered.last_epoch + 1);
-        let mut machine = Machine::genesis(&service_config, config.limits);
-        replay(&config.dir, &mut machine)?;
-
         let ring = builder.build(recovered.next_seq)?;
         let mut consumers = ring.consumers.into_iter();
         let (Some(journal_frames), Some(frames)) = (consumers.next(), consumers.next()) else {
             unreachable!("two consumers were asked for")
         };
-        let sequenced = SequencedClock::new(machine.now(), Timestamp(clock::realtime_ns()), clock::monotonic_ns());
+        let now = clock::monotonic_ns();
+        let sequenced = SequencedClock::new(machine.now(), Timestamp(clock::realtime_ns()), now);
         let latency = StageLatency::new(Arrivals::new(1, Part::default()), machine.applied());
         Ok(Node {
             log: LogWriter::new(ring.producer, sequenced, STREAM_ID, config.payload_bytes_max),
@@ -235,74 +121,87 @@ impl<S: Service> Node<S> {
             recovered,
             subscribers: Vec::new(),
             encoded: Vec::new(),
+            outputs_crc: 0,
+            failed: None,
             unsynced_since: None,
-            submits: 0,
+            polled_at: now,
+            inputs_since_poll: 0,
+            inputs_since_housekeeping: 0,
+            realtime_checked_at: now,
         })
     }
 
     /// Sequences one input, applies it, and returns its place in the order with its outputs, once the sync policy is met.
     ///
     /// # Errors
-    /// [`NodeError::TooLarge`] before anything happened. Any other error means that the node is done for: reopen it.
-    pub fn submit(&mut self, input: S::Input) -> Result<(Seq, Vec<S::Output>), NodeError> {
+    /// [`NodeError::TooLarge`], or a full disk, before anything happened. Any other error means that the node is done for:
+    /// reopen it. An input whose step failed stays in the log.
+    pub fn submit(&mut self, input: S::Input) -> Result<Applied<S>, NodeError> {
         let now = clock::monotonic_ns();
-        let seq = self.append_input(now, &input)?;
-        let outputs = self.apply_published(now)?.pop().map_or_else(Vec::new, |(_, outputs)| outputs);
-        self.meet_policy(now)?;
-        self.tell(seq, &outputs);
-        Ok((seq, outputs))
+        self.check()?;
+        self.encoded.clear();
+        input.encode(&mut self.encoded);
+        self.check_size(self.encoded.len())?;
+        self.sequence(now, Kind::Input, 0, self.encoded.len()).and_then(|()| self.apply_and_finish(now))
     }
 
     /// As [`Node::submit`] for many inputs, which share one wait for the disk.
     ///
     /// # Errors
-    /// As [`Node::submit`]; a too large input leaves those before it applied, and they are durable when this returns.
-    pub fn submit_batch(
-        &mut self,
-        inputs: impl IntoIterator<Item = S::Input>,
-    ) -> Result<Vec<(Seq, Vec<S::Output>)>, NodeError> {
+    /// As [`Node::submit`]; where one input is too large, none is sequenced. Where the disk is full or a step fails in
+    /// between, the inputs before it are in the log and subscribers have their outputs.
+    pub fn submit_batch(&mut self, inputs: impl IntoIterator<Item = S::Input>) -> Result<Vec<Applied<S>>, NodeError> {
         let now = clock::monotonic_ns();
-        let mut done = Vec::new();
-        let mut refused = None;
+        self.check()?;
+        self.encoded.clear();
+        let inputs = inputs.into_iter();
+        let mut ends = Vec::with_capacity(inputs.size_hint().0);
         for input in inputs {
-            if let Err(error) = self.append_input_with(now, &input, |node| {
-                done.extend(node.apply_published(now)?);
+            let start = self.encoded.len();
+            input.encode(&mut self.encoded);
+            self.check_size(self.encoded.len() - start)?;
+            ends.push(self.encoded.len());
+        }
+        let mut done = Vec::with_capacity(ends.len());
+        let mut start = 0;
+        let mut result = Ok(());
+        for end in ends {
+            result = self.sequence(now, Kind::Input, start, end).and_then(|()| {
+                done.push(self.apply_next()?);
                 Ok(())
-            }) {
-                refused = Some(error);
+            });
+            if result.is_err() {
                 break;
             }
+            start = end;
         }
-        done.extend(self.apply_published(now)?);
-        self.meet_policy(now)?;
-        for (seq, outputs) in &done {
-            self.tell(*seq, outputs);
+        if !done.is_empty() {
+            self.meet_policy(now)?;
+            done.iter().for_each(|(seq, outputs)| tell(&mut self.subscribers, *seq, outputs));
         }
-        refused.map_or(Ok(done), Err)
+        result.map(|()| done)
     }
 
     /// Sequences the passing of time, so that timers which are due fire; returns what they put out.
     ///
     /// # Errors
     /// As [`Node::submit`].
-    pub fn tick(&mut self) -> Result<(Seq, Vec<S::Output>), NodeError> {
+    pub fn tick(&mut self) -> Result<Applied<S>, NodeError> {
         let now = clock::monotonic_ns();
-        let seq = self.append(now, Kind::Tick, |_| Ok(()))?;
-        let outputs = self.apply_published(now)?.pop().map_or_else(Vec::new, |(_, outputs)| outputs);
-        self.meet_policy(now)?;
-        self.tell(seq, &outputs);
-        Ok((seq, outputs))
+        self.check()?;
+        self.sequence(now, Kind::Tick, 0, 0)?;
+        self.apply_and_finish(now)
     }
 
     /// Waits until everything submitted is durable.
     ///
     /// # Errors
-    /// The journal's, which are final.
+    /// The journal's: final, unless it is that the disk is full.
     pub fn sync(&mut self) -> Result<(), NodeError> {
-        let last = self.seq();
-        let mut polls = 0_u32;
+        let last = Seq(self.log.next_seq().0 - 1);
+        let journaler = self.journaler.as_mut().expect("open until dropped");
+        let mut idle_polls = 0;
         loop {
-            let journaler = self.journaler.as_mut().expect("open until dropped");
             let work = journaler.poll(clock::monotonic_ns());
             if let Some(error) = journaler.failed() {
                 return Err(error.clone().into());
@@ -311,11 +210,14 @@ impl<S: Service> Node<S> {
                 self.unsynced_since = None;
                 return Ok(());
             }
-            polls = if work > 0 { 0 } else { polls + 1 };
-            if polls.is_multiple_of(64) {
-                journaler.housekeeping(clock::monotonic_ns());
-                std::thread::yield_now();
+            if work > 0 {
+                continue;
             }
+            let journal = journaler.journal();
+            if let Some(error) = journal.starved().filter(|_| !journal.busy()) {
+                return Err(error.clone().into());
+            }
+            wait_a_little(&mut idle_polls);
         }
     }
 
@@ -324,22 +226,33 @@ impl<S: Service> Node<S> {
         self.subscribers.push(Box::new(subscriber));
     }
 
-    /// Replays the journal from its start into a fresh service, and compares the state with this node's.
+    /// Replays the journal from its start into a fresh service, and compares its state, and the outputs since this node was
+    /// opened, with this node's.
     ///
     /// # Errors
-    /// [`NodeError::ReplayDiffers`] where they are not the same; the journal's errors.
+    /// [`NodeError::ReplayDiffers`] or [`NodeError::OutputsDiffer`] where they are not the same; the journal's errors.
     pub fn verify_replay(&mut self) -> Result<Replayed, NodeError> {
+        self.check()?;
         self.sync()?;
         let mut machine = Machine::<S>::genesis(&self.service_config, self.config.limits);
-        replay(&self.config.dir, &mut machine)?;
+        let (from, to) = (self.recovered.next_seq, self.seq());
+        let mut outputs_crc = 0;
+        replay_up_to(&self.config.dir, &mut machine, Some(to), |machine, seq| {
+            if seq >= from {
+                outputs_crc = chain_outputs(outputs_crc, machine, seq);
+            }
+        })?;
         let (seq, live, replayed) = (machine.applied(), self.machine.digest(), machine.digest());
-        if seq != self.seq() || live != replayed {
+        if seq != to || live != replayed {
             return Err(NodeError::ReplayDiffers { seq, live, replayed });
+        }
+        if outputs_crc != self.outputs_crc {
+            return Err(NodeError::OutputsDiffer { from, to });
         }
         Ok(Replayed { seq, digest: live })
     }
 
-    /// The service.
+    /// The service. After a failed step its state means nothing.
     pub fn service(&self) -> &S {
         self.machine.service()
     }
@@ -374,88 +287,143 @@ impl<S: Service> Node<S> {
         self.journaler.as_ref().expect("open until dropped").journal().describe()
     }
 
-    fn append_input(&mut self, now: Nanos, input: &S::Input) -> Result<Seq, NodeError> {
-        self.append_input_with(now, input, |_| Ok(()))
-    }
-
-    fn append_input_with(
-        &mut self,
-        now: Nanos,
-        input: &S::Input,
-        on_full: impl FnMut(&mut Self) -> Result<(), NodeError>,
-    ) -> Result<Seq, NodeError> {
-        self.encoded.clear();
-        input.encode(&mut self.encoded);
-        let (bytes, bytes_max) = (self.encoded.len(), self.config.payload_bytes_max);
-        if bytes > bytes_max {
-            return Err(NodeError::TooLarge { bytes, bytes_max });
+    /// Whether the node can go on.
+    fn check(&self) -> Result<(), NodeError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone().into());
         }
-        self.append(now, Kind::Input, on_full)
+        let journaler = self.journaler.as_ref().expect("open until dropped");
+        journaler.failed().map_or(Ok(()), |error| Err(error.clone().into()))
     }
 
-    /// Appends a frame with what stands in `encoded` (inputs) or nothing (ticks); makes room by letting the stages work.
-    fn append(
-        &mut self,
-        now: Nanos,
-        kind: Kind,
-        mut on_full: impl FnMut(&mut Self) -> Result<(), NodeError>,
-    ) -> Result<Seq, NodeError> {
+    fn check_size(&self, bytes: usize) -> Result<(), NodeError> {
+        let bytes_max = self.config.payload_bytes_max;
+        if bytes > bytes_max { Err(NodeError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
+    }
+
+    /// Appends a frame with these of the encoded bytes to the log, and hands it to the journal.
+    #[inline]
+    fn sequence(&mut self, now: Nanos, kind: Kind, start: usize, end: usize) -> Result<(), NodeError> {
+        let bytes = padded(frame_bytes(end - start));
+        let journaler = self.journaler.as_mut().expect("open until dropped");
+        if !journaler.room(bytes) || !self.log.room(1, end - start) {
+            self.make_room(end - start)?;
+        }
+        self.log.append(now, kind, &[], &self.encoded[start..end]).expect("room was made");
+        self.log.publish();
+        self.journaler.as_mut().expect("open until dropped").take();
+        self.inputs_since_poll += 1;
+        self.inputs_since_housekeeping += 1;
+        if self.inputs_since_poll >= INPUTS_PER_POLL && self.config.sync != SyncPolicy::Every {
+            self.poll_disk(now)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the disk work until there is room for a payload of so many bytes.
+    #[cold]
+    fn make_room(&mut self, payload_bytes: usize) -> Result<(), NodeError> {
+        let bytes = padded(frame_bytes(payload_bytes));
+        let mut idle_polls = 0;
         loop {
-            let payload: &[u8] = if kind == Kind::Input { &self.encoded } else { &[] };
-            if let Ok(seq) = self.log.append(now, kind, &[], payload) {
-                return Ok(seq);
+            let now = clock::monotonic_ns();
+            let journaler = self.journaler.as_mut().expect("open until dropped");
+            let work = journaler.poll(now) + journaler.housekeeping(now);
+            if let Some(error) = journaler.failed() {
+                return Err(error.clone().into());
             }
-            self.log.publish();
-            on_full(self)?;
-            self.poll_journaler(now)?;
-            self.journaler.as_mut().expect("open until dropped").housekeeping(now);
+            if journaler.room(bytes) && self.log.room(1, payload_bytes) {
+                return Ok(());
+            }
+            let journal = journaler.journal();
+            if let Some(error) = journal.starved().filter(|_| work == 0 && !journal.busy()) {
+                return Err(error.clone().into());
+            }
+            if work == 0 {
+                wait_a_little(&mut idle_polls);
+            }
         }
     }
 
-    fn poll_journaler(&mut self, now: Nanos) -> Result<(), NodeError> {
+    fn poll_disk(&mut self, now: Nanos) -> Result<(), NodeError> {
+        (self.inputs_since_poll, self.polled_at) = (0, now);
         let journaler = self.journaler.as_mut().expect("open until dropped");
         journaler.poll(now);
         journaler.failed().map_or(Ok(()), |error| Err(error.clone().into()))
     }
 
-    /// Publishes what was appended, starts its way to the disk, and applies it meanwhile.
-    fn apply_published(&mut self, now: Nanos) -> Result<Vec<(Seq, Vec<S::Output>)>, NodeError> {
-        self.log.publish();
-        self.poll_journaler(now)?;
-        let mut done = Vec::new();
-        while let Some(bytes) = self.frames.peek() {
-            let frame = Frame::view(bytes).expect("a frame of this node's ring");
-            let mut outputs = Vec::new();
-            loop {
-                let progress = self.machine.step(&frame)?;
-                outputs.extend(self.machine.take_outputs());
-                if progress == Progress::Applied {
-                    break;
-                }
-            }
-            done.push((frame.seq, outputs));
-            self.frames.advance();
+    fn apply_and_finish(&mut self, now: Nanos) -> Result<Applied<S>, NodeError> {
+        if self.config.sync == SyncPolicy::Every {
+            // The disk works while the service does.
+            self.poll_disk(now)?;
         }
+        let (seq, outputs) = self.apply_next()?;
+        self.meet_policy(now)?;
+        tell(&mut self.subscribers, seq, &outputs);
+        Ok((seq, outputs))
+    }
+
+    /// Applies the frame that was sequenced last.
+    #[inline]
+    fn apply_next(&mut self) -> Result<Applied<S>, NodeError> {
+        let bytes = self.frames.peek().expect("a frame was published");
+        let frame = Frame::view(bytes).expect("a frame of this node's ring");
+        let seq = frame.seq;
+        let malformed = self.machine.malformed();
+        let mut outputs = Vec::new();
+        let result = loop {
+            let progress = self.machine.step(&frame);
+            self.outputs_crc = chain_outputs(self.outputs_crc, &self.machine, seq);
+            outputs.extend(self.machine.take_outputs());
+            match progress {
+                Ok(Progress::TimerFired) => {}
+                Ok(Progress::Applied) => break Ok((seq, outputs)),
+                Err(error) => break Err(error),
+            }
+        };
+        self.frames.advance();
         self.frames.release();
-        Ok(done)
+        match result {
+            Ok(_) if self.machine.malformed() > malformed => {
+                // What its type encoded, it does not decode.
+                self.failed = Some(StepError::NotAnInput { seq, kind: Kind::Input });
+                Err(NodeError::NotAnInput { dir: self.config.dir.clone(), seq })
+            }
+            Ok(done) => Ok(done),
+            Err(error) => {
+                self.failed = Some(error.clone());
+                // The next start meets the same step, so that what was said here is not forgotten; if the disk fails too, that
+                // is the lesser news.
+                let _ = self.sync();
+                Err(error.into())
+            }
+        }
     }
 
     fn meet_policy(&mut self, now: Nanos) -> Result<(), NodeError> {
-        self.submits += 1;
-        if self.submits.is_multiple_of(SUBMITS_PER_HOUSEKEEPING) {
-            self.journaler.as_mut().expect("open until dropped").housekeeping(now);
-        }
         let since = *self.unsynced_since.get_or_insert(now);
         match self.config.sync {
-            SyncPolicy::Every => self.sync(),
-            SyncPolicy::Window(ns) if now.saturating_sub(since) >= ns => self.sync(),
-            SyncPolicy::Window(_) | SyncPolicy::Never => Ok(()),
+            SyncPolicy::Every => self.sync()?,
+            SyncPolicy::Window(ns) if now.saturating_sub(since) >= ns => self.sync()?,
+            SyncPolicy::Window(_) | SyncPolicy::Never => {
+                if now.saturating_sub(self.polled_at) >= POLL_DELAY_NS {
+                    self.poll_disk(now)?;
+                }
+            }
         }
+        if self.inputs_since_housekeeping >= INPUTS_PER_HOUSEKEEPING {
+            self.housekeeping(now);
+        }
+        Ok(())
     }
 
-    fn tell(&mut self, seq: Seq, outputs: &[S::Output]) {
-        for subscriber in &mut self.subscribers {
-            outputs.iter().for_each(|output| subscriber(seq, output));
+    #[cold]
+    fn housekeeping(&mut self, now: Nanos) {
+        self.inputs_since_housekeeping = 0;
+        self.journaler.as_mut().expect("open until dropped").housekeeping(now);
+        if now.saturating_sub(self.realtime_checked_at) >= REALTIME_CHECK_NS {
+            self.realtime_checked_at = now;
+            self.log.observe_realtime(Timestamp(clock::realtime_ns()), clock::monotonic_ns());
         }
     }
 }
@@ -463,9 +431,36 @@ impl<S: Service> Node<S> {
 impl<S: Service> Drop for Node<S> {
     /// Drains, syncs and seals. Errors have nowhere to go from here; [`Node::sync`] before it reports them.
     fn drop(&mut self) {
-        if let Some(journaler) = self.journaler.take() {
+        if self.sync().is_ok()
+            && let Some(journaler) = self.journaler.take()
+        {
             let _ = journaler.close();
         }
+    }
+}
+
+fn tell<O>(subscribers: &mut [Subscriber<O>], seq: Seq, outputs: &[O]) {
+    for subscriber in subscribers {
+        outputs.iter().for_each(|output| subscriber(seq, output));
+    }
+}
+
+/// Adds the outputs of the machine's latest step, caused by `seq`, to a checksum over all of them, each with its place.
+#[inline]
+fn chain_outputs<S: Service>(crc: u32, machine: &Machine<S>, seq: Seq) -> u32 {
+    machine.outputs(seq).fold(crc, |crc, emitted| {
+        let place = emitted.seq.0 ^ (emitted.bytes.len() as u64).rotate_right(16);
+        crc32c_append(crc32c_append(crc, &place.to_le_bytes()), emitted.bytes)
+    })
+}
+
+/// Between two polls that find nothing: the disk is waited for in a spin, which now and then lets others run.
+fn wait_a_little(idle_polls: &mut u32) {
+    *idle_polls += 1;
+    if idle_polls.is_multiple_of(IDLE_POLLS_MAX) {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
     }
 }
 
@@ -474,10 +469,39 @@ impl<S: Service> Drop for Node<S> {
 /// # Errors
 /// The journal's damage, or what the service can't apply.
 pub fn replay<S: Service>(dir: &Path, machine: &mut Machine<S>) -> Result<(), NodeError> {
-    let mut reader = JournalReader::open(dir, machine.applied().next())?;
+    replay_up_to(dir, machine, None, |_, _| ())
+}
+
+/// As [`replay`], where it is known up to where the journal is durable: all of that must be there, and nothing beyond it is
+/// looked at. `after_step` is called after each step, with the seq of the frame that caused it.
+fn replay_up_to<S: Service>(
+    dir: &Path,
+    machine: &mut Machine<S>,
+    durable: Option<Seq>,
+    mut after_step: impl FnMut(&Machine<S>, Seq),
+) -> Result<(), NodeError> {
+    let next = machine.applied().next();
+    if durable.is_some_and(|durable| durable < next) {
+        return Ok(());
+    }
+    let mut reader = JournalReader::open(dir, next)?;
+    if let Some(durable) = durable {
+        reader.set_durable(durable);
+    }
     while let Some(bytes) = reader.next()? {
         let frame = Frame::view(bytes).expect("the reader has checked it");
-        while machine.step(&frame)? != Progress::Applied {}
+        let malformed = machine.malformed();
+        loop {
+            let progress = machine.step(&frame)?;
+            after_step(machine, frame.seq);
+            if progress == Progress::Applied {
+                break;
+            }
+        }
+        // What a client sent may be anything; an embedded input was encoded by this very type.
+        if frame.kind == Kind::Input && machine.malformed() > malformed {
+            return Err(NodeError::NotAnInput { dir: dir.to_owned(), seq: frame.seq });
+        }
     }
     Ok(())
 }
