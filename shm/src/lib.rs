@@ -76,6 +76,6 @@ pub use consumer::{Consumer, RELEASE_CADENCE_FRAMES, Run};
 pub use follower::{FollowError, Follower, Horizon, Tap};
 #[cfg(not(loom))]
 pub use place::DEFAULT_DIR;
-pub use producer::{Full, Producer, ZERO_AHEAD_BYTES};
+pub use producer::{Full, Producer, ZERO_AHEAD_BYTES_MAX};
 pub use ring::{ConsumerId, Ring, RingBuilder};
 pub use watermark::{CommitMark, DurableMark, Watermarks};

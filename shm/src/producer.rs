@@ -13,10 +13,14 @@ use crate::ring::{Cursors, Ownership};
 use crate::sync::{Ordering, fence};
 use crate::words::Data;
 
-/// How far ahead of its position an idle producer keeps the words zeroed, in bytes: four lines, which is a small frame and
-/// the word after it, wherever in a line it starts. Less, and `publish` pays 10 to 15 ns for the zero; more only
-/// takes lines from readers that are behind.
-pub const ZERO_AHEAD_BYTES: u64 = 256;
+/// The most that an idle producer keeps zeroed ahead of its position, in bytes. It prepares as much as it wrote since it was
+/// idle last, and the word after it, in whole lines. Measured on one-to-one hops of one line (raw slot: 54 ns): nothing
+/// zeroed 103 ns, the frame's line alone 110, the word after it as well 62, twice that 67, eight lines 76: lines that are
+/// prepared too early are taken away again by the reader's prefetcher.
+pub const ZERO_AHEAD_BYTES_MAX: u64 = 512;
+
+/// The unit of [`ZERO_AHEAD_BYTES_MAX`], in bytes.
+const LINE_BYTES: u64 = 64;
 
 /// The ring has no room: some consumer has to release first. Publish what is pushed, let them work, try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +57,10 @@ pub struct Producer {
     next_seq: u64,
     /// Every word from `position + 8` up to here is zero.
     zeroed_to: u64,
+    /// Where `position` was when the producer was idle last.
+    idle_position: u64,
+    /// How far ahead `idle` wants the words zeroed.
+    ahead_bytes: u64,
     frame_bytes_max: usize,
     batch_bytes_max: u64,
     /// The next frame of the open batch's start, were there one.
@@ -88,6 +96,8 @@ impl Producer {
             next_seq: first_seq.0,
             // Fresh memory is zero throughout.
             zeroed_to: data.capacity(),
+            idle_position: 0,
+            ahead_bytes: LINE_BYTES + TAIL_BYTES,
             frame_bytes_max: config.frame_bytes_max,
             batch_bytes_max: config.batch_bytes_max as u64,
             batch_seq: first_seq.0,
@@ -181,7 +191,7 @@ impl Producer {
     /// To be called when there was nothing to do: prepares the next lines, so that the next frame does not pay for them.
     #[inline(always)]
     pub fn idle(&mut self) {
-        if self.zeroed_to < self.position + ZERO_AHEAD_BYTES && self.held == 0 {
+        if self.zeroed_to < self.position + self.ahead_bytes && self.held == 0 {
             self.zero_ahead();
         }
     }
@@ -196,7 +206,12 @@ impl Producer {
 
     #[inline(never)]
     fn zero_ahead(&mut self) {
-        let target = self.position + ZERO_AHEAD_BYTES.min(self.data.capacity() / 4);
+        let written = self.position - self.idle_position;
+        if written != 0 {
+            self.idle_position = self.position;
+            self.ahead_bytes = (written + TAIL_BYTES).min(ZERO_AHEAD_BYTES_MAX).min(self.data.capacity() / 4);
+        }
+        let target = (self.position + self.ahead_bytes).next_multiple_of(LINE_BYTES);
         if target <= self.zeroed_to || !self.gates_allow(target) {
             return;
         }

@@ -13,10 +13,11 @@ use crate::stats::{Row, percentile, pin, sealed};
 /// Few, so that a run ends before the machine interferes; many runs are made, and their fastest quarter counts.
 const EVENTS: usize = 200_000;
 const RUNS_PER_ROUND: usize = 10;
-const EVENT_BYTES: usize = 64;
+/// The smallest frame, and a line.
+const EVENT_BYTES: [usize; 2] = [32, 64];
 
 /// Events per second through a log ring of `ring_bytes`.
-pub fn ours(ring_bytes: usize, burst: usize, readers: usize) -> f64 {
+pub fn ours<const EVENT_BYTES: usize>(ring_bytes: usize, burst: usize, readers: usize) -> f64 {
     let config = RingConfig {
         capacity_bytes: ring_bytes,
         frame_bytes_max: EVENT_BYTES,
@@ -28,7 +29,7 @@ pub fn ours(ring_bytes: usize, burst: usize, readers: usize) -> f64 {
         builder.consumer("reader");
     }
     let mut ring = builder.build(Seq::FIRST).expect("memory");
-    let mut frame: [u8; EVENT_BYTES] = sealed(1, EVENT_BYTES).try_into().expect("64 bytes");
+    let mut frame: [u8; EVENT_BYTES] = sealed(1, EVENT_BYTES).try_into().expect("the size asked for");
     let mut elapsed = 0.0;
     let ready = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -53,7 +54,9 @@ pub fn ours(ring_bytes: usize, burst: usize, readers: usize) -> f64 {
             })
             .collect();
         pin(0);
-        while ready.load(Ordering::Acquire) < readers {}
+        while ready.load(Ordering::Acquire) < readers {
+            thread::yield_now();
+        }
         let start = Instant::now();
         let mut seq = 0u64;
         for _ in 0..EVENTS / burst {
@@ -76,9 +79,8 @@ pub fn ours(ring_bytes: usize, burst: usize, readers: usize) -> f64 {
 }
 
 /// Events per second through the `disruptor` crate, polled as ours is.
-pub fn peer(ring_bytes: usize, burst: usize) -> f64 {
-    let builder =
-        disruptor::build_single_producer(ring_bytes / EVENT_BYTES, || [0u64; EVENT_BYTES / 8], disruptor::BusySpin);
+pub fn peer<const WORDS: usize>(ring_bytes: usize, burst: usize) -> f64 {
+    let builder = disruptor::build_single_producer(ring_bytes / (8 * WORDS), || [0u64; WORDS], disruptor::BusySpin);
     let (mut poller, builder) = builder.new_event_poller();
     let mut producer = builder.build();
     let mut elapsed = 0.0;
@@ -100,8 +102,10 @@ pub fn peer(ring_bytes: usize, burst: usize) -> f64 {
             std::hint::black_box(sum);
         });
         pin(0);
-        let mut frame = [7u64; EVENT_BYTES / 8];
-        while ready.load(Ordering::Acquire) < 1 {}
+        let mut frame = [7u64; WORDS];
+        while ready.load(Ordering::Acquire) < 1 {
+            thread::yield_now();
+        }
         let start = Instant::now();
         let mut seq = 0u64;
         for _ in 0..EVENTS / burst {
@@ -127,25 +131,26 @@ pub fn peer(ring_bytes: usize, burst: usize) -> f64 {
 
 pub fn rows(rounds: usize) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (ring_bytes, burst, budget) in [
-        (1 << 20, 1, 1.2),
-        (1 << 20, 10, 1.5),
-        (1 << 20, 100, 1.3),
-        (64 << 10, 10, 0.0),
-        (4 << 20, 10, 0.0),
-    ] {
-        let run = |_| (ours(ring_bytes, burst, 1), peer(ring_bytes, burst));
-        let pairs: Vec<(f64, f64)> = (0..rounds * RUNS_PER_ROUND).map(run).collect();
-        let fast = |of: fn(&(f64, f64)) -> f64| percentile(pairs.iter().map(of).collect(), 0.75);
-        rows.push(Row {
-            name: format!("ring throughput {} KiB, burst {burst}", ring_bytes >> 10),
-            unit: "M/s",
-            ours: fast(|pair| pair.0),
-            other: fast(|pair| pair.1),
-            other_name: "disruptor",
-            budget,
-            is_rate: true,
-        });
+    for (ring_bytes, burst, budget) in
+        [(1 << 20, 1, 1.2), (1 << 20, 10, 1.5), (1 << 20, 100, 1.3), (64 << 10, 10, 0.0), (4 << 20, 10, 0.0)]
+    {
+        for event_bytes in EVENT_BYTES {
+            let run = |_| match event_bytes {
+                32 => (ours::<32>(ring_bytes, burst, 1), peer::<4>(ring_bytes, burst)),
+                _ => (ours::<64>(ring_bytes, burst, 1), peer::<8>(ring_bytes, burst)),
+            };
+            let pairs: Vec<(f64, f64)> = (0..rounds * RUNS_PER_ROUND).map(run).collect();
+            let fast = |of: fn(&(f64, f64)) -> f64| percentile(pairs.iter().map(of).collect(), 0.75);
+            rows.push(Row {
+                name: format!("ring throughput {} KiB, {event_bytes} B, burst {burst}", ring_bytes >> 10),
+                unit: "M/s",
+                ours: fast(|pair| pair.0),
+                other: fast(|pair| pair.1),
+                other_name: "disruptor",
+                budget,
+                is_rate: true,
+            });
+        }
     }
     rows
 }

@@ -10,8 +10,10 @@ use ticktape_shm::{Consumer, Producer, RingBuilder, RingConfig};
 use crate::stats::{Row, ns_per_tick, percentile, pin, sealed, ticks};
 
 /// Few, so that a run ends before the machine interferes; many runs are made, and the quiet ones count.
-const HOPS: usize = 10_000;
-const RUNS_PER_ROUND: usize = 10;
+const HOPS: usize = 50_000;
+/// More than a lap of the ring, so that what counts is memory that both cores have had before.
+const WARM_HOPS: usize = 20_000;
+const RUNS_PER_ROUND: usize = 4;
 const FRAME_BYTES: usize = 64;
 
 /// Something that can carry a 64-byte message to another core.
@@ -142,7 +144,9 @@ pub fn round_trips(near: impl Link, far: impl Link, ns_per_tick: f64) -> (f64, f
             }
         });
         pin(0);
-        while !ready.load(Ordering::Acquire) {}
+        while !ready.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
         for (index, frame) in frames.iter().enumerate() {
             let start = ticks();
             near.send(index as u64 + 1, frame);
@@ -150,7 +154,7 @@ pub fn round_trips(near: impl Link, far: impl Link, ns_per_tick: f64) -> (f64, f
             samples[index] = ticks() - start;
         }
     });
-    let hops: Vec<f64> = samples[HOPS / 10..].iter().map(|&sample| sample as f64 * ns_per_tick / 2.0).collect();
+    let hops: Vec<f64> = samples[WARM_HOPS..].iter().map(|&sample| sample as f64 * ns_per_tick / 2.0).collect();
     let mean = hops.iter().sum::<f64>() / hops.len() as f64;
     (mean, percentile(hops.clone(), 0.5), percentile(hops, 0.99))
 }
@@ -166,7 +170,8 @@ pub fn rows(rounds: usize) -> Vec<Row> {
         let (near, far) = peers();
         results[2].push(round_trips(near, far, tick));
     }
-    let pick = |which: usize, of: fn(&(f64, f64, f64)) -> f64| percentile(results[which].iter().map(of).collect(), 0.25);
+    let pick =
+        |which: usize, of: fn(&(f64, f64, f64)) -> f64| percentile(results[which].iter().map(of).collect(), 0.25);
     let row = |name: &str, other, other_name, budget, of: fn(&(f64, f64, f64)) -> f64| Row {
         name: name.to_owned(),
         unit: "ns",

@@ -12,7 +12,8 @@ use stats::Row;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let rounds = arguments.iter().position(|a| a == "--rounds").map_or(9, |at| arguments[at + 1].parse().expect("a number"));
+    let rounds =
+        arguments.iter().position(|a| a == "--rounds").map_or(9, |at| arguments[at + 1].parse().expect("a number"));
     let wants = |name: &str| {
         let named = ["hop", "burst", "follow"].iter().any(|n| arguments.iter().any(|a| a == n));
         !named || arguments.iter().any(|a| a == name)

@@ -8,7 +8,8 @@ use ticktape_core::{Frame, Kind, Seq, Timestamp};
 
 /// The sealed frame number `seq`, with a payload that depends on nothing but its arguments.
 pub fn sealed(seq: u64, payload_bytes: usize) -> Vec<u8> {
-    let payload: Vec<u8> = (0..payload_bytes).map(|at| (seq as u8).wrapping_mul(31).wrapping_add(at as u8) | 1).collect();
+    let payload: Vec<u8> =
+        (0..payload_bytes).map(|at| (seq as u8).wrapping_mul(31).wrapping_add(at as u8) | 1).collect();
     let mut out = Vec::new();
     let timestamp = Timestamp(seq.wrapping_mul(1_000_003));
     Frame { seq: Seq(seq), timestamp, stream_id: seq as u16, kind: Kind::Input, payload: &payload }.append_to(&mut out);
@@ -39,7 +40,8 @@ struct Reader {
 
 impl Oracle {
     pub fn new(first_seq: u64, after: &[Vec<usize>]) -> Self {
-        let reader = |after: &Vec<usize>| Reader { after: after.clone(), read: 0, released: 0, pending: VecDeque::new() };
+        let reader =
+            |after: &Vec<usize>| Reader { after: after.clone(), read: 0, released: 0, pending: VecDeque::new() };
         Oracle { first_seq, frames: Vec::new(), published: 0, readers: after.iter().map(reader).collect() }
     }
 
@@ -82,6 +84,11 @@ impl Oracle {
 
     pub fn release(&mut self, reader: usize) {
         self.readers[reader].released = self.readers[reader].read;
+    }
+
+    /// Padded bytes of the open batch.
+    pub fn open_bytes(&self) -> usize {
+        self.frames[self.published..].iter().map(|frame| padded(frame.len())).sum()
     }
 
     /// Padded bytes of what some reader has not released, open batch included.
