@@ -2,9 +2,7 @@
 
 use ticktape::machine::{Machine, Progress, StepError, StepLimits};
 use ticktape::payload::{Origin, encode_epoch_change, encode_session};
-use ticktape::{
-    Ctx, Decode, Encode, Frame, Kind, Seq, Service, SessionEvent, SessionId, Target, TimerId, Timestamp,
-};
+use ticktape::{Ctx, Decode, Encode, Frame, Kind, Seq, Service, SessionEvent, SessionId, Target, TimerId, Timestamp};
 
 /// Remembers what happened to it, and does what it is told.
 struct Recorder {

@@ -458,9 +458,9 @@ fn begin_epoch<S: Service>(
     let payload = encode_epoch_change(u64::from(epoch), S::SCHEMA_VERSION);
     let seq = log.append(clock::monotonic_ns(), Kind::EpochChange, &payload, &[]).expect("the ring is empty");
     log.publish();
-    while journaler.durable() < seq {
+    // Until nothing is under way, too: the disk is about to move to its stage's thread.
+    while journaler.durable() < seq || journaler.journal().busy() {
         journaler.poll(clock::monotonic_ns());
-        journaler.housekeeping(clock::monotonic_ns());
         if let Some(error) = journaler.failed() {
             return Err(error.clone().into());
         }
