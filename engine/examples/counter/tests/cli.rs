@@ -55,8 +55,10 @@ fn a_damaged_journal_is_named_with_its_place_and_the_remedy() {
     }
     let segment = dir.path().join("counter-journal/00000000000000000002.seg");
     let mut bytes = fs::read(&segment).unwrap();
-    let input = bytes.windows(8).position(|window| window == 2_i64.to_le_bytes()).unwrap();
-    bytes.iter_mut().skip(input).take(600).for_each(|byte| *byte ^= 0xA5);
+    // The payload's length, its header's checksum, and the payload: variant 0, then the number.
+    let is_input = |window: &[u8]| window[..4] == [10, 0, 0, 0] && window[8..] == [0, 0, 2, 0, 0, 0, 0, 0, 0, 0];
+    let input = bytes.windows(18).position(is_input).unwrap();
+    bytes[input + 10] ^= 0xA5;
     fs::write(&segment, bytes).unwrap();
     for args in [&["show"][..], &["add", "4"]] {
         let line = fails(dir.path(), args);
