@@ -90,7 +90,7 @@ impl<D: Disk> Journal<D> {
             if error.is_held() { JournalError::InUse { dir: dir.to_owned() } } else { at(&lock, error) }
         })?;
         let (recovered, link) = recover::recover(&mut disk, dir)?;
-        let mut salts = config.salts;
+        let mut salts = config.salts.from(recovered.next_seq);
         let (current, stat) = first_segment(&mut disk, dir, &config, recovered.next_seq)?;
         let salt = salts.next();
         let segments = Segments::new(&mut disk, dir, salts, Current { salt, ..current }, link, stat.direct)?;

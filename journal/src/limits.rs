@@ -28,16 +28,16 @@ pub const SEGMENT_BYTES_MIN: usize = 16 << 10;
 /// Zeros written by one step of the filler, in bytes. More would stand in the way of a commit; less would not keep ahead.
 pub const FILL_CHUNK_BYTES: usize = 256 << 10;
 
-/// Bytes that a reader fetches at once from a closed segment. From 256 KiB on the page cache is no faster.
+/// Bytes that a reader fetches at once, at most. From 256 KiB on the page cache is no faster.
 pub const READ_CHUNK_BYTES: usize = 1 << 20;
 
-/// Bytes that a reader fetches at once from a segment still being written, where most of a larger read would be zeros.
-pub const READ_TAIL_BYTES: usize = 64 << 10;
+/// Bytes that a reader fetches first, doubling from there: most of a larger read at the end of a log would be zeros.
+pub const READ_START_BYTES: usize = 16 << 10;
 
 const _: () = assert!(DISK_DEPTH.is_power_of_two() && DISK_DEPTH >= WRITES_IN_FLIGHT_MAX + 8);
 const _: () = assert!(FILL_CHUNK_BYTES.is_multiple_of(ALIGNMENT_BYTES_MAX));
 const _: () = assert!(
-    READ_CHUNK_BYTES.is_multiple_of(ALIGNMENT_BYTES_MAX) && READ_TAIL_BYTES.is_multiple_of(ALIGNMENT_BYTES_MAX)
+    READ_CHUNK_BYTES.is_multiple_of(ALIGNMENT_BYTES_MAX) && READ_START_BYTES.is_multiple_of(ALIGNMENT_BYTES_MAX)
 );
 const _: () = assert!(SEGMENT_BYTES_MIN >= 4 * ALIGNMENT_BYTES_MAX);
 const _: () = assert!(COMMIT_BYTES_MAX < u32::MAX as usize);

@@ -8,7 +8,7 @@ use crate::disk::{Disk, FileDisk, FileId, Op, OpenMode};
 use crate::error::{Damage, JournalError};
 use crate::format::commit::{CommitError, HEADER_BYTES};
 use crate::format::segment::{HeaderError, V1_HEADER_BYTES};
-use crate::limits::{ALIGNMENT_BYTES_MAX, READ_CHUNK_BYTES, READ_TAIL_BYTES};
+use crate::limits::{ALIGNMENT_BYTES_MAX, READ_CHUNK_BYTES};
 use crate::names;
 use crate::recover::{self, Segment, at, open, run};
 use crate::scan::{Chain, check_frames, frame_version_1};
@@ -106,7 +106,7 @@ impl<D: Disk> JournalReader<D> {
         let mut reader = JournalReader {
             disk,
             dir: dir.to_owned(),
-            window: Window::new(READ_TAIL_BYTES),
+            window: Window::new(READ_CHUNK_BYTES),
             segments: Vec::new(),
             current: 0,
             place: Place::Between,
@@ -277,13 +277,11 @@ impl<D: Disk> JournalReader<D> {
             let found = chain.step(&mut self.disk, &mut self.window).map_err(|error| self.disk_error(error))?;
             let damage = match found {
                 Ok(found) => {
-                    self.window.chunk = READ_CHUNK_BYTES;
                     return self.enter_commit(chain, found.at, found.bytes, &found.header).map(|()| true);
                 }
                 Err(damage) => damage,
             };
             if !fresh {
-                self.window.chunk = READ_TAIL_BYTES;
                 continue;
             }
             return self.end_of_chain(chain, damage);
@@ -376,8 +374,11 @@ impl<D: Disk> JournalReader<D> {
 
     /// Goes on to the segment that follows one with this salt at this seq, if it is there.
     fn leave(&mut self, next_seq: Seq, salt: u64) -> Result<bool, JournalError> {
-        let follows =
-            |segment: &Segment| segment.header.first_seq == next_seq && segment.header.previous_salt() == salt;
+        let here = self.segments[self.current].header.first_seq;
+        let follows = |segment: &Segment| {
+            let header = &segment.header;
+            header.first_seq == next_seq && header.first_seq > here && header.previous_salt() == salt
+        };
         if !self.segments.iter().any(follows) {
             self.refresh()?;
         }

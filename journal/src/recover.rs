@@ -168,7 +168,6 @@ pub(crate) fn recover<D: Disk>(disk: &mut D, dir: &Path) -> Result<(Recovered, L
 }
 
 fn gather<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path, mode: OpenMode) -> Result<Facts, JournalError> {
-    window.chunk = ALIGNMENT_BYTES_MAX;
     let (names, has_seal) = list(disk, dir)?;
     let mut facts = Facts { segments: Vec::new(), scans: Vec::new(), strays: Vec::new(), durable: Seq::ZERO };
     if has_seal {
@@ -190,7 +189,6 @@ fn gather<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path, mode: OpenMode
         run(disk, &path, Op::Close { file })?;
     }
     facts.segments.sort_by_key(|segment| segment.header.first_seq);
-    window.chunk = READ_CHUNK_BYTES;
     read_back_to_the_acknowledged(disk, window, &mut facts, mode)?;
     Ok(facts)
 }

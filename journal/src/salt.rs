@@ -1,5 +1,7 @@
 //! Where salts come from: the system, or for tests and simulation a seed.
 
+use ticktape_core::Seq;
+
 use crate::disk::sys;
 
 /// The source of segment salts.
@@ -7,11 +9,19 @@ use crate::disk::sys;
 pub enum Salts {
     /// The kernel's random numbers.
     System,
-    /// A fixed sequence that begins with this number: the same run writes the same bytes.
+    /// A fixed sequence: the same run writes the same bytes.
     Seeded(u64),
 }
 
 impl Salts {
+    /// The source for a writer that goes on at `next_seq`: a seed gives each opening salts of its own.
+    pub(crate) fn from(self, next_seq: Seq) -> Salts {
+        match self {
+            Salts::System => Salts::System,
+            Salts::Seeded(seed) => Salts::Seeded(seed ^ next_seq.0.rotate_left(32)),
+        }
+    }
+
     /// The next salt, never 0.
     pub(crate) fn next(&mut self) -> u64 {
         loop {

@@ -2,7 +2,7 @@
 
 use crate::disk::{BufferId, Disk, DiskError, FileId, Op, Outcome};
 use crate::format::align_up;
-use crate::limits::{ALIGNMENT_BYTES_MAX, COMMIT_BYTES_MAX};
+use crate::limits::{ALIGNMENT_BYTES_MAX, COMMIT_BYTES_MAX, READ_CHUNK_BYTES, READ_START_BYTES};
 
 /// Some bytes of one file at a time. Its buffer grows to the largest commit met, never beyond the format's bound.
 #[derive(Debug)]
@@ -12,19 +12,22 @@ pub(crate) struct Window {
     file: Option<FileId>,
     start: u64,
     len: usize,
-    /// Bytes to fetch at once.
-    pub(crate) chunk: usize,
+    /// Bytes to fetch at once, at most.
+    chunk: usize,
+    /// Bytes to fetch next: doubles while one file is read on, so that a short look costs little.
+    fetch_bytes: usize,
 }
 
 impl Window {
     pub(crate) fn new(chunk: usize) -> Window {
-        Window { buffer: None, capacity: 0, file: None, start: 0, len: 0, chunk }
+        Window { buffer: None, capacity: 0, file: None, start: 0, len: 0, chunk, fetch_bytes: READ_START_BYTES }
     }
 
     /// Forgets what was read: the file may have changed, or another one is meant from now on.
     pub(crate) fn forget(&mut self) {
         self.len = 0;
         self.file = None;
+        self.fetch_bytes = READ_START_BYTES;
     }
 
     /// Gives the buffer back.
@@ -63,9 +66,13 @@ impl Window {
 
     fn fetch<D: Disk>(&mut self, disk: &mut D, file: FileId, at: u64, need: usize) -> Result<(), DiskError> {
         let start = at & !(ALIGNMENT_BYTES_MAX as u64 - 1);
-        let want = align_up((at - start) as usize + need.max(self.chunk), ALIGNMENT_BYTES_MAX);
+        let want = align_up((at - start) as usize + need.max(self.fetch_bytes.min(self.chunk)), ALIGNMENT_BYTES_MAX);
+        let want = if need > READ_CHUNK_BYTES { want.min(self.rest(disk, file, start)?) } else { want };
+        self.fetch_bytes = (2 * self.fetch_bytes).min(self.chunk.max(READ_START_BYTES));
         if self.capacity < want {
+            let next = self.fetch_bytes;
             self.release(disk);
+            self.fetch_bytes = next;
             self.buffer = Some(disk.allocate(want)?);
             self.capacity = want;
         }
@@ -85,5 +92,12 @@ impl Window {
             self.len = from + bytes;
         }
         Ok(())
+    }
+
+    /// Bytes of the file from `start` on, in whole blocks: no memory is taken for a length that the file can't hold.
+    fn rest<D: Disk>(&self, disk: &mut D, file: FileId, start: u64) -> Result<usize, DiskError> {
+        let Outcome::Stat(stat) = disk.run(Op::Stat { file })? else { unreachable!("stat stats") };
+        let rest = stat.bytes.saturating_sub(start).min(2 * COMMIT_BYTES_MAX as u64) as usize;
+        Ok(align_up(rest.max(1), ALIGNMENT_BYTES_MAX))
     }
 }
