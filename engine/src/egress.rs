@@ -35,7 +35,8 @@ const DATAGRAMS_PER_SESSION_MAX: usize = 16;
 
 /// A command is acknowledged with the others of this many …
 const ACK_EVERY_COMMANDS: u64 = 64;
-/// … or so long after it was committed, whichever is first. The client waits for outputs, not for acknowledgements.
+/// … or so long after it arrived or was committed, whichever is first. The client waits for outputs, not for acknowledgements,
+/// but sends again what it has no word of.
 const ACK_DELAY_NS: u64 = 10_000_000;
 
 /// A silent link says at least this often that it lives. A client gives up on one after five of these.
@@ -88,7 +89,8 @@ struct SessionLink {
     committed_next: u64,
     received_next: u64,
     told_next: u64,
-    /// When word of what is committed is due at the latest.
+    told_received_next: u64,
+    /// When word of what is committed or has arrived is due at the latest.
     ack_at: Option<Nanos>,
     /// Word is due at once: the client repeats itself.
     ack_now: bool,
@@ -332,6 +334,7 @@ impl SessionLink {
             committed_next: 1,
             received_next: 1,
             told_next: 1,
+            told_received_next: 1,
             ack_at: None,
             ack_now: false,
             spoke_at: 0,
@@ -391,6 +394,7 @@ impl SessionLink {
         if sent {
             self.committed_next = committed_next;
             self.told_next = committed_next;
+            self.told_received_next = self.received_next;
             self.handshake = None;
             self.spoke_at = now;
         }
@@ -412,6 +416,7 @@ impl SessionLink {
             let ack = self.ack(config);
             if emit(tx, to, |out| Packet::Ack(ack).encode(identity, out)) {
                 self.told_next = self.committed_next;
+                self.told_received_next = self.received_next;
                 self.ack_now = false;
                 self.ack_at = None;
                 built += 1;
@@ -429,7 +434,7 @@ impl SessionLink {
     #[inline]
     fn ack_is_due(&mut self, now: Nanos) -> bool {
         let untold = self.committed_next - self.told_next;
-        if untold > 0 && self.ack_at.is_none() {
+        if (untold > 0 || self.received_next > self.told_received_next) && self.ack_at.is_none() {
             self.ack_at = Some(now + ACK_DELAY_NS);
         }
         self.ack_now || untold >= ACK_EVERY_COMMANDS || self.ack_at.is_some_and(|at| now >= at)

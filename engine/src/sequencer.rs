@@ -14,8 +14,8 @@ use ticktape_nic::{Datagram, Rx, RxCounters, TimeOrigin};
 use crate::control::Control;
 use crate::executor::Deadline;
 use crate::link::{
-    Ack, Data, DropReason, Hello, Identity, LinkCounters, Packet, Receiver, ReceiverConfig, Refuse, RefuseReason,
-    ResyncReason, layout,
+    Ack, Answer, Data, DropReason, Hello, Identity, LinkCounters, Packet, Receiver, ReceiverConfig, Refuse,
+    RefuseReason, ResyncReason, SEQ_LIMIT, Standing, Terms, Tier, answer_hello, layout,
 };
 use crate::log::LogWriter;
 use crate::metrics::{Arrivals, StageLatency};
@@ -54,6 +54,8 @@ struct SessionLink {
     receiver: Receiver,
     /// Where its packets must come from; `None` until it has shaken hands in this reign.
     address: Option<SocketAddrV4>,
+    /// The nonce and cursor of the Hello that opened it in this reign.
+    opened_by: Option<(u64, u64)>,
     open: bool,
     received_untold: bool,
 }
@@ -111,7 +113,7 @@ impl<R: Rx> Sequencer<R> {
         let receiver_config = receiver_config(&config);
         let sessions = history.iter().map(|(session, state)| {
             let receiver = Receiver::new(state.client_epoch, state.client_seq + 1, &receiver_config);
-            (session, SessionLink { receiver, address: None, open: state.open, received_untold: false })
+            (session, SessionLink::new(receiver, state.open))
         });
         let latency = StageLatency::new(arrivals.clone(), Seq(log.next_seq().0 - 1));
         Sequencer {
@@ -203,6 +205,36 @@ impl<R: Rx> Sequencer<R> {
     /// Hands over the latencies.
     pub fn into_latency(self) -> StageLatency {
         self.latency
+    }
+}
+
+impl SequencerConfig {
+    fn terms(&self) -> Terms {
+        Terms {
+            schema: self.schema_version,
+            tier: Tier::Memory,
+            window: self.window,
+            datagram_bytes_max: self.datagram_bytes_max as u32,
+        }
+    }
+}
+
+impl SessionLink {
+    fn new(receiver: Receiver, open: bool) -> Self {
+        SessionLink { receiver, address: None, opened_by: None, open, received_untold: false }
+    }
+
+    /// What decides on a Hello. Commits and events are the egress's, which writes the Welcome.
+    fn standing(&self) -> Standing {
+        let received_next = self.receiver.received_next();
+        Standing {
+            client_epoch: self.receiver.epoch(),
+            opened_by: self.opened_by,
+            committed_next: received_next,
+            received_next,
+            first_event: 1,
+            next_event: SEQ_LIMIT,
+        }
     }
 }
 
@@ -300,12 +332,10 @@ impl Desk {
 
     fn on_hello(&mut self, now: Nanos, from: SocketAddrV4, identity: &Identity, hello: &Hello, log: &mut LogWriter) {
         let (session, client_epoch) = (SessionId(identity.session), identity.client_epoch);
-        if let Err((reason, detail)) = self.admit(now, session, client_epoch, hello, log) {
-            if let Some(reason) = reason {
-                let refuse = Refuse { nonce: hello.nonce, reason, detail };
-                self.tell(Control::Refuse { to: from, identity: *identity, refuse });
-            }
-            return;
+        match self.admit(now, identity, hello, log) {
+            Ok(()) => {}
+            Err(Some(refuse)) => return self.tell(Control::Refuse { to: from, identity: *identity, refuse }),
+            Err(None) => return,
         }
         let Some(link) = self.sessions.get_mut(&session) else { return };
         link.address = Some(from);
@@ -317,39 +347,32 @@ impl Desk {
     fn admit(
         &mut self,
         now: Nanos,
-        session: SessionId,
-        client_epoch: u32,
+        identity: &Identity,
         hello: &Hello,
         log: &mut LogWriter,
-    ) -> Result<(), (Option<RefuseReason>, u64)> {
-        let config = self.config;
-        if hello.schema != config.schema_version {
-            return Err((Some(RefuseReason::SchemaMismatch), u64::from(config.schema_version)));
+    ) -> Result<(), Option<Refuse>> {
+        let (session, client_epoch, config) = (SessionId(identity.session), identity.client_epoch, self.config);
+        let link = self.sessions.get(&session);
+        match answer_hello(&config.terms(), link.map(SessionLink::standing).as_ref(), identity, hello) {
+            Answer::Refuse(refuse) => return Err(Some(refuse)),
+            Answer::Repeat(_) => return Ok(()),
+            Answer::Open { .. } => {}
         }
-        if hello.first_seq == 0 {
-            return Err((Some(RefuseReason::BadHello), 0));
+        if link.is_none() && self.sessions.len() >= config.sessions_max {
+            let (nonce, reason) = (hello.nonce, RefuseReason::SessionsFull);
+            return Err(Some(Refuse { nonce, reason, detail: config.sessions_max as u64 }));
         }
-        let known = self.sessions.get(&session).map(|link| (link.receiver.epoch(), link.open));
-        match known {
-            Some((epoch, _)) if client_epoch < epoch => {
-                return Err((Some(RefuseReason::StaleEpoch), u64::from(epoch)));
-            }
-            Some((epoch, true)) if client_epoch == epoch => return Ok(()),
-            None if self.sessions.len() >= config.sessions_max => {
-                return Err((Some(RefuseReason::SessionsFull), config.sessions_max as u64));
-            }
-            _ => {}
+        let goes_on = link.is_some_and(|link| link.open && link.receiver.epoch() == client_epoch);
+        if !goes_on {
+            let payload = encode_session(session, client_epoch);
+            let seq = log.append(now, Kind::SessionOpen, &payload, &[]).map_err(|_| None)?;
+            self.arrivals.set(seq, 0);
         }
-        let payload = encode_session(session, client_epoch);
-        let seq = log.append(now, Kind::SessionOpen, &payload, &[]).map_err(|_| (None, 0))?;
-        self.arrivals.set(seq, 0);
-        let link = self.sessions.entry(session).or_insert_with(|| SessionLink {
-            receiver: Receiver::new(client_epoch, hello.first_seq, &receiver_config(&config)),
-            address: None,
-            open: true,
-            received_untold: false,
+        let link = self.sessions.entry(session).or_insert_with(|| {
+            SessionLink::new(Receiver::new(client_epoch, hello.first_seq, &receiver_config(&config)), true)
         });
         link.open = true;
+        link.opened_by = Some((hello.nonce, hello.resume_next));
         if link.receiver.epoch() != client_epoch {
             link.receiver.restart(client_epoch, hello.first_seq);
         }
