@@ -9,9 +9,10 @@ use ticktape_core::frame::padded;
 use ticktape_core::{Frame, Seq};
 use ticktape_shm::{FollowError, Horizon, RingBuilder, RingConfig};
 
-const FRAME_BYTES_MAX: usize = 160;
-const BATCH_BYTES_MAX: usize = 800;
-const HOLD_BYTES: u64 = 2048;
+/// Both ways of copying, word by word and by lines.
+const FRAME_BYTES_MAX: usize = 500;
+const BATCH_BYTES_MAX: usize = 1500;
+const HOLD_BYTES: u64 = 4096;
 
 #[derive(Clone, Debug)]
 enum Call {
@@ -46,7 +47,7 @@ proptest! {
     #[test]
     fn behaves_as_a_queue(first_seq in 1u64..1 << 40, hold in any::<bool>(), calls in prop::collection::vec(call(), 1..400)) {
         let config = RingConfig {
-            capacity_bytes: 4096,
+            capacity_bytes: 8192,
             frame_bytes_max: FRAME_BYTES_MAX,
             batch_bytes_max: BATCH_BYTES_MAX,
             epoch: 9,

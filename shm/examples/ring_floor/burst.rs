@@ -13,8 +13,8 @@ use crate::stats::{Row, percentile, pin, sealed};
 /// Few, so that a run ends before the machine interferes; many runs are made, and their fastest quarter counts.
 const EVENTS: usize = 200_000;
 const RUNS_PER_ROUND: usize = 10;
-/// The smallest frame, and a line.
-const EVENT_BYTES: [usize; 2] = [32, 64];
+/// The smallest frame, a line, and a body.
+const EVENT_BYTES: [usize; 3] = [32, 64, 1024];
 
 /// Events per second through a log ring of `ring_bytes`.
 pub fn ours<const EVENT_BYTES: usize>(ring_bytes: usize, burst: usize, readers: usize) -> f64 {
@@ -137,7 +137,8 @@ pub fn rows(rounds: usize) -> Vec<Row> {
         for event_bytes in EVENT_BYTES {
             let run = |_| match event_bytes {
                 32 => (ours::<32>(ring_bytes, burst, 1), peer::<4>(ring_bytes, burst)),
-                _ => (ours::<64>(ring_bytes, burst, 1), peer::<8>(ring_bytes, burst)),
+                64 => (ours::<64>(ring_bytes, burst, 1), peer::<8>(ring_bytes, burst)),
+                _ => (ours::<1024>(ring_bytes, burst, 1), peer::<128>(ring_bytes, burst)),
             };
             let pairs: Vec<(f64, f64)> = (0..rounds * RUNS_PER_ROUND).map(run).collect();
             let fast = |of: fn(&(f64, f64)) -> f64| percentile(pairs.iter().map(of).collect(), 0.75);
