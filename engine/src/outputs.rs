@@ -6,6 +6,7 @@ use ticktape_core::frame::{PAYLOAD, frame_bytes, padded, seal};
 use ticktape_core::{Frame, Kind, Seq, SessionId, Target, Timestamp};
 use ticktape_shm::Producer;
 
+use crate::link::layout::Field;
 use crate::machine::Emitted;
 use crate::payload::Origin;
 
@@ -16,6 +17,17 @@ const CLIENT_SEQ: usize = 24;
 const CLIENT_EPOCH: usize = 32;
 const WHAT: usize = 36;
 const BYTES: usize = 40;
+
+/// A record's fields, as WIRE.md has them.
+pub(crate) const FIELDS: &[Field] = &[
+    Field { offset: CAUSE_SEQ, bytes: SESSION - CAUSE_SEQ, name: "cause_seq" },
+    Field { offset: SESSION, bytes: EVENT_SEQ - SESSION, name: "session" },
+    Field { offset: EVENT_SEQ, bytes: CLIENT_SEQ - EVENT_SEQ, name: "event_seq" },
+    Field { offset: CLIENT_SEQ, bytes: CLIENT_EPOCH - CLIENT_SEQ, name: "client_seq" },
+    Field { offset: CLIENT_EPOCH, bytes: WHAT - CLIENT_EPOCH, name: "client_epoch" },
+    Field { offset: WHAT, bytes: BYTES - WHAT, name: "what" },
+    Field { offset: BYTES, bytes: 0, name: "output" },
+];
 
 /// What a record adds to an output, in ring bytes.
 pub const RECORD_BYTES: usize = padded(frame_bytes(BYTES)) + 8;
@@ -29,6 +41,10 @@ const TO_FEED: u32 = 0;
 const TO_SESSION: u32 = 1;
 const TO_CALLER: u32 = 2;
 const SESSION_PROGRESS: u32 = 3;
+
+/// What `what` says, by number.
+pub(crate) const WHATS: [(u32, &str); 4] =
+    [(TO_FEED, "Feed"), (TO_SESSION, "Session"), (TO_CALLER, "Caller"), (SESSION_PROGRESS, "Progress")];
 
 /// One entry of the output ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,9 @@
 
 use ticktape_core::SessionId;
 
+use crate::link::layout::{Field, Table};
+use crate::outputs;
+
 /// Offset of the session in a `SessionInput`, `SessionOpen` or `SessionClose` payload.
 pub const SESSION: usize = 0;
 /// Offset of the client epoch in the same.
@@ -19,6 +22,39 @@ pub const EPOCH: usize = 0;
 pub const SCHEMA_VERSION: usize = 8;
 /// Size of an `EpochChange` payload.
 pub const EPOCH_CHANGE_BYTES: usize = 12;
+
+const SESSION_FIELDS: &[Field] = &[
+    Field { offset: SESSION, bytes: CLIENT_EPOCH - SESSION, name: "session" },
+    Field { offset: CLIENT_EPOCH, bytes: SESSION_BYTES - CLIENT_EPOCH, name: "client_epoch" },
+];
+
+const SESSION_INPUT_FIELDS: &[Field] = &[
+    SESSION_FIELDS[0],
+    SESSION_FIELDS[1],
+    Field { offset: CLIENT_SEQ, bytes: COMMAND - CLIENT_SEQ, name: "client_seq" },
+    Field { offset: COMMAND, bytes: 0, name: "command" },
+];
+
+const EPOCH_CHANGE_FIELDS: &[Field] = &[
+    Field { offset: EPOCH, bytes: SCHEMA_VERSION - EPOCH, name: "epoch" },
+    Field { offset: SCHEMA_VERSION, bytes: EPOCH_CHANGE_BYTES - SCHEMA_VERSION, name: "schema_version" },
+];
+
+const _: () = assert!(SESSION_BYTES == CLIENT_SEQ, "both kinds of payload begin alike");
+
+/// Every table of WIRE.md, "Inputs on the log", in its order.
+pub const TABLES: [Table; 4] = [
+    Table { name: "SessionInput", from: 0, fields: SESSION_INPUT_FIELDS },
+    Table { name: "SessionOpen", from: 0, fields: SESSION_FIELDS },
+    Table { name: "SessionClose", from: 0, fields: SESSION_FIELDS },
+    Table { name: "EpochChange", from: 0, fields: EPOCH_CHANGE_FIELDS },
+];
+
+/// The table of WIRE.md, "Output records": the payload of frames that only one process sees.
+pub const OUTPUT_RECORD: Table = Table { name: "Output records", from: 0, fields: outputs::FIELDS };
+
+/// What an output record's `what` says, by number.
+pub const OUTPUT_RECORD_WHATS: [(u32, &str); 4] = outputs::WHATS;
 
 /// Who sent a command, and which of theirs it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
