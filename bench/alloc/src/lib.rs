@@ -18,6 +18,7 @@ pub mod shared;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ops::Sub;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What one thread asked of the heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +40,11 @@ impl Sub for Counts {
 thread_local! {
     // Constant and without a destructor: its first use allocates nothing, and it outlives every other thread-local.
     static COUNTS: Cell<Counts> = const { Cell::new(Counts { allocations: 0, bytes: 0 }) };
+    static IS_EXEMPT: Cell<bool> = const { Cell::new(false) };
 }
+
+/// Allocations of every thread that is not exempt.
+static OTHERS: AtomicU64 = AtomicU64::new(0);
 
 /// The system's allocator, counting for the calling thread. Make it the `#[global_allocator]` of a test or a bench;
 /// without that every count stays zero, which [`is_counting`] tells.
@@ -52,6 +57,10 @@ fn record(bytes: usize) {
         let Counts { allocations, bytes: before } = counts.get();
         counts.set(Counts { allocations: allocations + 1, bytes: before + bytes as u64 });
     });
+    if !IS_EXEMPT.get() {
+        // Relaxed: a statistic; whoever compares two readings has synchronised with the threads in between by other means.
+        OTHERS.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 // SAFETY: every call goes to the system's allocator unchanged; counting touches a plain thread-local only, and neither allocates nor unwinds.
@@ -94,6 +103,16 @@ pub fn count_thread<R>(work: impl FnOnce() -> R) -> (Counts, R) {
     let before = thread_counts();
     let result = work();
     (thread_counts() - before, result)
+}
+
+/// Leaves the calling thread out of [`other_allocations`] from now on: the one that drives a test of other threads.
+pub fn exempt_this_thread() {
+    IS_EXEMPT.set(true);
+}
+
+/// How often threads that are not exempt have asked for memory since the program began.
+pub fn other_allocations() -> u64 {
+    OTHERS.load(Ordering::Relaxed)
 }
 
 /// Whether [`CountingAllocator`] is this program's allocator. A test that finds no allocation should ask this first.

@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Prints the frames of a journal directory. Written from WIRE.md alone, with the standard library alone.
+
+    journal.py DIRECTORY
+
+One line a frame: seq timestamp stream_id kind payload, the last as hexadecimal, or - where it is empty. Exits with 1,
+and a word on stderr, where acknowledged data is damaged or missing; the frames before it are printed all the same.
+"""
+
+import os
+import struct
+import sys
+
+SEQ_MAX = 2**63 - 1
+PAYLOAD_BYTES_MAX = 67_108_864
+COMMIT_BYTES_MAX = 67_117_056
+BLOCKS = (512, 1024, 2048, 4096)
+EVIDENCE_OFFSETS = (512, 4096)
+KINDS = {0x0001, 0x0002, 0x0003, 0x0010, 0x0011, 0x0012, 0x0013, 0x0020, 0x0030, 0x00FF}
+
+FRAME = struct.Struct("<QQHHII")
+HEADER_1 = struct.Struct("<4sIQQI")
+HEADER_2 = struct.Struct("<4sIQQQQII12sI")
+COMMIT = struct.Struct("<4sIQQQQIII12s")
+SEAL = struct.Struct("<4sIQI")
+
+
+def make_table():
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+TABLE = make_table()
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+assert crc32c(b"123456789") == 0xE3069283
+
+
+class Refused(Exception):
+    """The directory is not read, or not read to its end."""
+
+
+def padded(size):
+    return (size + 7) & ~7
+
+
+def read_frame(data, at, end):
+    """The frame at `at`, and its size; None where there is no sound one before `end`."""
+    if end - at < 32:
+        return None
+    seq, timestamp, stream, kind, length = FRAME.unpack_from(data, at)[:5]
+    if FRAME.size != 28 or crc32c(data[at : at + 24]) != FRAME.unpack_from(data, at)[5]:
+        return None
+    size = 32 + length
+    if length > PAYLOAD_BYTES_MAX or end - at < size or kind not in KINDS or not 1 <= seq <= SEQ_MAX:
+        return None
+    payload = data[at + 28 : at + 28 + length]
+    if crc32c(payload) != struct.unpack_from("<I", data, at + 28 + length)[0]:
+        return None
+    return (seq, timestamp, stream, kind, payload), size
+
+
+class Commit:
+    """A sound commit; `read` gives None where there is none."""
+
+    @staticmethod
+    def read(data, at, block):
+        if len(data) - at < COMMIT.size:
+            return None
+        fields = COMMIT.unpack_from(data, at)
+        magic, checksum, salt, _epoch, base, durable, count, length, previous, reserved = fields
+        size = -(-(64 + length) // block) * block
+        if magic != b"TKTC" or length % 8 or size > COMMIT_BYTES_MAX or at + size > len(data):
+            return None
+        if crc32c(data[at + 8 : at + size]) != checksum:
+            return None
+        if any(reserved) or base < 1 or base + count > SEQ_MAX or durable >= base:
+            return None
+        if 32 * count > length or (count == 0) != (length == 0):
+            return None
+        commit = Commit()
+        commit.at, commit.size, commit.length = at, size, length
+        commit.checksum, commit.salt, commit.base = checksum, salt, base
+        commit.durable, commit.count, commit.previous = durable, count, previous
+        return commit
+
+    def frames(self, data):
+        at, end = self.at + 64, self.at + 64 + self.length
+        for index in range(self.count):
+            found = read_frame(data, at, end)
+            if found is None or found[0][0] != self.base + index:
+                raise Refused(f"offset {at}: a sound commit holds no frame {self.base + index}")
+            yield found[0]
+            at += padded(found[1])
+        if at != end:
+            raise Refused(f"offset {at}: the commit's frames don't fill it")
+
+
+class Segment:
+    def __init__(self, path, data, first_seq, salt, previous_salt, block, header_crc):
+        self.path, self.data, self.first_seq = path, data, first_seq
+        self.salt, self.previous_salt, self.block, self.header_crc = salt, previous_salt, block, header_crc
+
+    def walk(self):
+        """Frames, the seq after the last, the durable seq that is proven, and the offset where it ends."""
+        return self.walk_commits() if self.block else self.walk_frames()
+
+    def walk_frames(self):
+        frames, at, seq, durable = [], 28, self.first_seq, 0
+        while found := read_frame(self.data, at, len(self.data)):
+            if found[0][0] != seq:
+                break
+            frames.append(found[0])
+            seq, at = seq + 1, at + found[1]
+        for behind in range(at, len(self.data) - 31):
+            found = read_frame(self.data, behind, len(self.data))
+            if found and found[0][0] > seq:
+                durable = found[0][0] - 1
+                break
+        return frames, seq, durable, at
+
+    def walk_commits(self):
+        frames, durable = [], 0
+        commits, seq, at = chain(self.data, self.block, self.block, self.salt, self.header_crc, self.first_seq)
+        for commit in commits:
+            frames.extend(commit.frames(self.data))
+            durable = max(durable, commit.durable)
+        return frames, seq, max(durable, behind_chain(self.data, at, self.block, self.salt)), at
+
+
+def chain(data, at, block, salt, previous, seq):
+    """The commits that continue the chain from `at` on, the seq after them, and the offset after them."""
+    commits = []
+    while commit := Commit.read(data, at, block):
+        if commit.salt != salt or commit.base != seq or previous is not None and commit.previous != previous:
+            break
+        commits.append(commit)
+        at, seq, previous = at + commit.size, seq + commit.count, commit.checksum
+    return commits, seq, at
+
+
+def behind_chain(data, at, block, salt):
+    durable = 0
+    while at < len(data):
+        if data[at : at + 4] == b"TKTC":
+            commit = Commit.read(data, at, block)
+            if commit and commit.salt == salt:
+                durable = max(durable, commit.durable)
+        at += block
+    return durable
+
+
+def evidence_without_header(data):
+    durable = 0
+    for block in EVIDENCE_OFFSETS:
+        first = Commit.read(data, block, block)
+        if first:
+            commits, _, at = chain(data, block, block, first.salt, None, first.base)
+            durable = max(durable, *(commit.durable for commit in commits))
+            durable = max(durable, behind_chain(data, at, block, first.salt))
+    return durable
+
+
+def read_header(path, data):
+    """The segment in a file, or None where its header is not sound."""
+    if len(data) < HEADER_1.size or data[:4] != b"TKTJ":
+        return None
+    version = struct.unpack_from("<I", data, 4)[0]
+    if version == 1:
+        _, _, first_seq, _epoch, crc = HEADER_1.unpack_from(data)
+        sound = crc32c(data[:24]) == crc
+        salt, previous_salt, block = 0, 0, 0
+    elif version == 2:
+        if len(data) < HEADER_2.size:
+            return None
+        fields = HEADER_2.unpack_from(data)
+        _, _, first_seq, _epoch, salt, previous_salt, _previous_checksum, block, reserved, crc = fields
+        sound = crc32c(data[:60]) == crc and block in BLOCKS and salt != 0
+        sound = sound and not any(reserved) and not any(data[64:block])
+    else:
+        raise Refused(f"{path}: version {version}")
+    if not sound or not 1 <= first_seq <= SEQ_MAX:
+        return None
+    return Segment(path, data, first_seq, salt, previous_salt, block, crc)
+
+
+def read_sealed(path):
+    try:
+        data = open(path, "rb").read()
+    except FileNotFoundError:
+        return 0
+    if len(data) < SEAL.size:
+        return 0
+    magic, version, durable, crc = SEAL.unpack_from(data)
+    return durable if magic == b"TKTS" and version == 2 and crc32c(data[:16]) == crc else 0
+
+
+def read_journal(directory):
+    """Yields every frame; raises `Refused` at damage."""
+    segments, durable = [], read_sealed(os.path.join(directory, "sealed"))
+    for name in sorted(os.listdir(directory)):
+        if not name.endswith((".seg", ".spare")):
+            continue
+        path = os.path.join(directory, name)
+        data = open(path, "rb").read()
+        segment = read_header(path, data)
+        if segment:
+            segments.append(segment)
+        else:
+            durable = max(durable, evidence_without_header(data))
+    segments.sort(key=lambda segment: segment.first_seq)
+    for before, after in zip(segments, segments[1:]):
+        if before.first_seq == after.first_seq:
+            raise Refused(f"{after.path} begins where {before.path} does")
+        if before.salt == 0:
+            durable = max(durable, after.first_seq - 1)
+
+    frames, end, where, broken = [], 1, directory, False
+    for index, segment in enumerate(segments):
+        try:
+            found, seq, proven, at = segment.walk()
+        except Refused as refused:
+            yield from frames
+            raise Refused(f"{segment.path}, {refused}") from None
+        durable = max(durable, proven)
+        if broken:
+            continue
+        frames.extend(found)
+        end, where = seq, f"{segment.path} at {at}"
+        after = segments[index + 1] if index + 1 < len(segments) else None
+        broken = after is None or after.first_seq != end or after.previous_salt != segment.salt
+    yield from frames
+    if durable >= end:
+        raise Refused(f"{where}: frame {end} is damaged or missing, though {durable} was durable")
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    try:
+        for seq, timestamp, stream, kind, payload in read_journal(sys.argv[1]):
+            print(seq, timestamp, stream, kind, payload.hex() or "-")
+    except Refused as refused:
+        sys.stdout.flush()
+        sys.exit(f"refused: {refused}")
+
+
+if __name__ == "__main__":
+    main()

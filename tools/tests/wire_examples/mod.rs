@@ -1,0 +1,153 @@
+//! The document's examples, made again by the code.
+
+use ticktape::feed::{FeedSession, MoldRequest, Packer};
+use ticktape::link::{Ack, EventMessage, Identity, Packet};
+use ticktape::payload::{Origin, encode_epoch_change};
+use ticktape::{Decode, Encode, Frame, Kind, Seq, SessionId, Timestamp};
+use ticktape_core::frame;
+use ticktape_journal::format::commit::{CommitHeader, HEADER_BYTES};
+use ticktape_journal::format::segment::{SegmentHeader, V1_HEADER_BYTES, Version};
+use ticktape_journal::format::{seal, segment};
+use ticktape_shm::layout;
+
+use super::wire_document::Document;
+
+#[derive(Encode, Decode)]
+enum Side {
+    Buy,
+    Sell,
+}
+
+#[derive(Encode, Decode)]
+enum Order {
+    New { side: Side, id: u64, price: i64, qty: u32 },
+    Cancel(u64),
+}
+
+/// What the code makes of each example.
+fn made() -> Vec<(&'static str, Vec<u8>)> {
+    assert_ne!(Side::Buy.to_bytes(), Side::Sell.to_bytes());
+    let origin = Origin { session: SessionId(258), client_epoch: 7, client_seq: 9 };
+    let event = EventMessage { log_seq: 258, client_seq: 3, output: &[0xaa, 0xbb] };
+    let request = MoldRequest { session: feed_session(), sequence: 7, count: 300 };
+    vec![
+        ("frame", sealed(1, 1_795_979_282_999_633_159, Kind::Input, &[0, 0, 5, 0, 0, 0, 0, 0, 0, 0])),
+        ("codec new", Order::New { side: Side::Sell, id: 7, price: -2, qty: 100 }.to_bytes()),
+        ("codec cancel", Order::Cancel(7).to_bytes()),
+        ("session input", [&origin.encode()[..], b"buy"].concat()),
+        ("epoch change", encode_epoch_change(3, 9).to_vec()),
+        ("segment header", segment_header()),
+        ("segment header version 1", segment_header_version_1()),
+        ("commit", commit()),
+        ("seal file", seal_file()),
+        ("ack", ack()),
+        ("event", [&EventMessage::head(event.log_seq, event.client_seq)[..], event.output].concat()),
+        ("feed packet", feed_packet()),
+        ("feed request", request.encode().to_vec()),
+        ("anchor", anchor()),
+    ]
+}
+
+/// What is wrong with the document's examples.
+pub fn problems(document: &Document) -> Vec<String> {
+    let made = made();
+    let mut problems = Vec::new();
+    for example in &document.examples {
+        match made.iter().find(|(name, _)| *name == example.name) {
+            None => problems.push(format!("example {:?}: nothing checks it", example.name)),
+            Some((name, bytes)) if example.bytes.as_ref() != Some(bytes) => {
+                problems.push(format!("example {name:?}: should be {}", hex(bytes)));
+            }
+            Some(_) => {}
+        }
+    }
+    for (name, _) in made {
+        let times = document.examples.iter().filter(|example| example.name == name).count();
+        if times != 1 {
+            problems.push(format!("example {name:?}: is there {times} times"));
+        }
+    }
+    problems
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn sealed(seq: u64, timestamp: u64, kind: Kind, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let frame = Frame { seq: Seq(seq), timestamp: Timestamp(timestamp), stream_id: 1, kind, payload };
+    frame.append_to(&mut bytes);
+    bytes
+}
+
+/// The header; the zeros after it are left out.
+fn segment_header() -> Vec<u8> {
+    let version = Version::Two { salt: 7, previous_salt: 5, previous_checksum: 3, alignment: 512 };
+    let mut block = vec![0; 512];
+    SegmentHeader { first_seq: Seq(9), epoch: 2, version }.encode(&mut block);
+    block.truncate(segment::HEADER_BYTES);
+    block
+}
+
+/// Version 1 is only read, so the example is written here and read by the code.
+fn segment_header_version_1() -> Vec<u8> {
+    let bytes = b"TKTJ\x01\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x46\x84\x3b\xc8".to_vec();
+    assert_eq!(bytes.len(), V1_HEADER_BYTES);
+    let header = SegmentHeader { first_seq: Seq(1), epoch: 0, version: Version::One };
+    assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
+    bytes
+}
+
+/// The header and the frame; the zeros after them are left out.
+fn commit() -> Vec<u8> {
+    let mut tick = sealed(5, 50, Kind::Tick, &[]);
+    tick.resize(frame::padded(tick.len()), 0);
+    let length = tick.len() as u32;
+    let header = CommitHeader { salt: 7, epoch: 1, base_seq: Seq(5), durable: Seq(3), count: 1, length, previous: 9 };
+    let mut commit = vec![0; header.total_bytes(512)];
+    commit[HEADER_BYTES..HEADER_BYTES + tick.len()].copy_from_slice(&tick);
+    header.seal(&mut commit);
+    assert!(CommitHeader::decode(&commit, 512).is_ok());
+    commit.truncate(HEADER_BYTES + tick.len());
+    commit
+}
+
+fn seal_file() -> Vec<u8> {
+    let mut block = vec![0; 512];
+    seal::encode(Seq(42), &mut block);
+    block.truncate(seal::BYTES);
+    block
+}
+
+fn ack() -> Vec<u8> {
+    let identity = Identity { session: 7, client_epoch: 2, appliance_epoch: 3 };
+    let ack = Packet::Ack(Ack { acked_next: 65, received_next: 70, window: 1024 });
+    let mut out = vec![0; ack.bytes()];
+    assert_eq!(ack.encode(&identity, &mut out), Some(out.len()));
+    out
+}
+
+fn feed_session() -> [u8; 10] {
+    FeedSession::new(1, 2).expect("both are small").encode()
+}
+
+fn feed_packet() -> Vec<u8> {
+    let mut packer = Packer::new(feed_session(), 258, 64);
+    assert!([&b"ab"[..], b"", b"c"].into_iter().all(|message| packer.push(message)));
+    packer.packet().to_vec()
+}
+
+/// The table's words, put where the code has them.
+fn anchor() -> Vec<u8> {
+    let mut bytes = vec![0; layout::ANCHOR_BYTES];
+    for (at, word) in [
+        (layout::ANCHOR_VERSION, 2 * 5 + 2),
+        (layout::ANCHOR_SEQ, 9),
+        (layout::ANCHOR_POSITION, 640),
+        (layout::ANCHOR_EPOCH, 3u64),
+    ] {
+        bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
