@@ -55,7 +55,6 @@ mod anchor;
 mod attach;
 mod config;
 mod consumer;
-mod copy;
 mod follower;
 pub mod layout;
 #[cfg(not(loom))]

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::copy::{VECTOR_BYTES_MIN, load, store_ascending, store_descending};
 use crate::layout::DATA;
 use crate::region::Region;
 use crate::sync::{AtomicU64, Ordering};
@@ -82,23 +81,26 @@ impl Data {
         unsafe { &*self.base.add(index) }
     }
 
-    /// Writes a frame at `position`, padded with zeros, its words from `first_word` (0 or 1) on. A small one from the highest
-    /// address down: the reader waits on the lowest line, which should be taken from it last.
+    /// Writes a frame at `position`, padded with zeros, its words from `first_word` (0 or 1) on, the highest address first:
+    /// the reader waits on the lowest line, which should be taken from it last.
+    ///
+    /// Followers race for these words, so each is one relaxed access, which the compiler does not vectorise. Moving whole
+    /// lines through SSE registers in assembly was measured at 1 KiB beside this, in one run: 0.9 to 1.0 times its rate in
+    /// rings of 64 KiB and 1 MiB, as the lines' travel sets the pace.
     #[inline(always)]
     pub(crate) fn write_frame(&self, position: u64, frame: &[u8], first_word: usize) {
         let (words, tail) = frame.as_chunks::<8>();
         let offset = position & self.mask;
         assert!(offset + frame.len() as u64 + 8 <= self.capacity(), "a frame never straddles the end");
         // SAFETY: the assertion keeps the frame, its pads, and a word after it within the area.
-        unsafe {
-            let to = self.base.add(offset as usize / 8);
-            if !tail.is_empty() {
-                let mut last = [0; 8];
-                last[..tail.len()].copy_from_slice(tail);
-                (*to.add(words.len())).store(u64::from_le_bytes(last), Ordering::Relaxed);
-            }
-            let (from, to) = (&words[first_word..], to.add(first_word));
-            if frame.len() < VECTOR_BYTES_MIN { store_descending(from, to) } else { store_ascending(from, to) }
+        let at = |index: usize| unsafe { &*self.base.add(offset as usize / 8 + index) };
+        if !tail.is_empty() {
+            let mut last = [0; 8];
+            last[..tail.len()].copy_from_slice(tail);
+            at(words.len()).store(u64::from_le_bytes(last), Ordering::Relaxed);
+        }
+        for (index, word) in words.iter().enumerate().skip(first_word).rev() {
+            at(index).store(u64::from_le_bytes(*word), Ordering::Relaxed);
         }
     }
 
@@ -107,8 +109,10 @@ impl Data {
     pub(crate) fn read(&self, position: u64, out: &mut [u64]) {
         let offset = position & self.mask;
         assert!(offset + 8 * out.len() as u64 <= self.capacity(), "a copy never straddles the end");
-        // SAFETY: the assertion keeps the words within the area.
-        unsafe { load(self.base.add(offset as usize / 8), out) }
+        for (index, word) in out.iter_mut().enumerate() {
+            // SAFETY: the assertion keeps the words within the area.
+            *word = unsafe { &*self.base.add(offset as usize / 8 + index) }.load(Ordering::Relaxed);
+        }
     }
 
     /// Lends bytes of the area.
