@@ -10,7 +10,7 @@ use crate::disk::{BufferId, Disk, FileId, Op, OpenMode, Outcome, Stat};
 use crate::error::JournalError;
 use crate::format::commit;
 use crate::gather::{Gather, LEAD_BYTES};
-use crate::limits::{ALIGNMENT_BYTES_MAX, FILL_CHUNK_BYTES};
+use crate::limits::{ALIGNMENT_BYTES_MAX, FILL_CHUNK_BYTES, UNSYNCED_COMMITS_MAX};
 use crate::names;
 use crate::pipeline::Write;
 use crate::recover::{self, Recovered, at, run};
@@ -113,7 +113,7 @@ impl<D: Disk> Journal<D> {
             ready: VecDeque::with_capacity(buffers),
             ready_bytes: 0,
             free,
-            writes: VecDeque::with_capacity(8 * buffers),
+            writes: VecDeque::with_capacity(UNSYNCED_COMMITS_MAX),
             front: 0,
             in_flight: 0,
             syncing: None,

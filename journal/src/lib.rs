@@ -23,6 +23,7 @@ mod error;
 pub mod format;
 mod gather;
 mod housekeeping;
+pub mod inspect;
 mod journal;
 pub mod limits;
 pub mod names;

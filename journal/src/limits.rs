@@ -15,6 +15,10 @@ pub const COMMIT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 2 * ALIGNMENT_BYTES_MAX;
 /// Writes that may be under way at once. A disk's queue is not deeper in practice, and each costs a buffer.
 pub const WRITES_IN_FLIGHT_MAX: usize = 64;
 
+/// Commits that may be submitted and not yet durable. A sync may take a whole 4 ms tick where the disk's interrupts find their
+/// core busy; the writes completed meanwhile must not run into this bound. Each costs under 100 bytes.
+pub const UNSYNCED_COMMITS_MAX: usize = 4096;
+
 /// Operations a [`Disk`](crate::disk::Disk) takes before it has to be polled: the writes, one sync, one fill, one chore,
 /// and room to spare. A power of two, as io_uring wants it.
 pub const DISK_DEPTH: usize = 128;

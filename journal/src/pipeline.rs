@@ -12,6 +12,7 @@ use crate::format::commit::{self, CommitHeader};
 use crate::format::segment::{SegmentHeader, Version};
 use crate::gather::{Gather, LEAD_BYTES};
 use crate::journal::Journal;
+use crate::limits::UNSYNCED_COMMITS_MAX;
 use crate::recover::at;
 
 /// What a completion's token says in its upper half.
@@ -144,7 +145,7 @@ impl<D: Disk> Journal<D> {
 
     fn submit_due(&mut self) -> usize {
         let mut submitted = 0;
-        while self.in_flight < self.config.writes_in_flight && self.writes.len() < self.writes.capacity() {
+        while self.in_flight < self.config.writes_in_flight && self.writes.len() < UNSYNCED_COMMITS_MAX {
             // Full commits go out as fast as the disk takes them, one that still gathers only when nothing is being written.
             if self.ready.is_empty() && self.in_flight == 0 {
                 self.close_gather();

@@ -1,0 +1,214 @@
+//! What a durable append costs beside the raw system calls it rests on: `append_floor [DIR]`, interleaved in one run.
+//!
+//! Rows: 64 frames of 128 bytes committed one batch at a time, against a raw direct write and fdatasync, and a raw durable
+//! write, of the same bytes into a zero-filled file; then saturated, against a raw loop of deep writes with one sync under way.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use ticktape_core::{Frame, Kind, Seq, Timestamp};
+use ticktape_journal::disk::{Op, OpenMode, Outcome};
+use ticktape_journal::format::commit;
+use ticktape_journal::{Binding, Disk, Journal, JournalConfig, NativeDisk, Strategy};
+
+const BATCH: usize = 64;
+const PAYLOAD_BYTES: usize = 128 - 32;
+const ROUNDS: usize = 400;
+const SATURATED_BYTES: usize = 192 << 20;
+const SEGMENT_BYTES: usize = 256 << 20;
+
+fn main() {
+    let dir = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("append-floor"), PathBuf::from);
+    std::fs::create_dir_all(&dir).expect("the directory can be made");
+    if std::env::args_os().nth(2).is_none() {
+        one_at_a_time(&dir);
+    }
+    saturated(&dir);
+    std::fs::remove_dir_all(&dir).expect("the directory can be removed");
+}
+
+/// Zeroed memory at a multiple of 4096.
+struct Aligned(Vec<u8>, usize);
+
+impl Aligned {
+    fn new(bytes: usize) -> Aligned {
+        let memory = vec![0x5a; bytes + 4096];
+        let skip = memory.as_ptr().align_offset(4096);
+        Aligned(memory, skip)
+    }
+
+    fn bytes(&self, len: usize) -> &[u8] {
+        &self.0[self.1..self.1 + len]
+    }
+}
+
+fn raw_file(path: &Path, bytes: usize, flags: i32) -> File {
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(true).custom_flags(libc::O_DIRECT | flags).open(path);
+    let file = file.expect("direct I/O works here");
+    let zeros = Aligned::new(1 << 20);
+    for at in (0..bytes).step_by(1 << 20) {
+        file.write_all_at(zeros.bytes(1 << 20), at as u64).expect("there is space");
+    }
+    file.sync_all().expect("it syncs");
+    file
+}
+
+fn journal(dir: &Path, name: &str, strategy: Strategy, segment_bytes: usize) -> Journal<NativeDisk> {
+    let dir = dir.join(name);
+    let config = JournalConfig { segment_bytes, prefill_bytes: segment_bytes, strategy, ..JournalConfig::default() };
+    let disk = NativeDisk::new(&dir, Binding::OneThread);
+    let (journal, _) = Journal::open(disk, &dir, config).expect("it opens");
+    println!("{}", journal.describe());
+    journal
+}
+
+fn frame(seq: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let payload = [seq as u8; PAYLOAD_BYTES];
+    Frame { seq: Seq(seq), timestamp: Timestamp(seq), stream_id: 0, kind: Kind::Input, payload: &payload }
+        .append_to(&mut bytes);
+    bytes
+}
+
+fn durable_batch(journal: &mut Journal<NativeDisk>, start: Instant) -> f64 {
+    let first = journal.appended().0 + 1;
+    let frames: Vec<Vec<u8>> = (first..first + BATCH as u64).map(frame).collect();
+    let began = Instant::now();
+    for (seq, bytes) in (first..).zip(&frames) {
+        assert!(journal.room(bytes.len()));
+        journal.append(Seq(seq), bytes);
+    }
+    while journal.durable() < journal.appended() {
+        journal.poll(start.elapsed().as_nanos() as u64);
+        assert!(journal.failed().is_none(), "{:?}", journal.failed());
+    }
+    let took = began.elapsed().as_secs_f64() * 1e6;
+    // Its own seal stays out of the next batch's way.
+    while journal.busy() {
+        journal.poll(0);
+    }
+    took
+}
+
+fn percentile(samples: &mut [f64], p: f64) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[((samples.len() - 1) as f64 * p) as usize]
+}
+
+fn one_at_a_time(dir: &Path) {
+    let bytes = commit::total_bytes(BATCH * 128, 512);
+    let room = (ROUNDS * bytes).next_multiple_of(1 << 20) + (1 << 20);
+    let buffer = Aligned::new(bytes);
+    let (plain, dsync) = (raw_file(&dir.join("plain"), room, 0), raw_file(&dir.join("dsync"), room, libc::O_DSYNC));
+    let mut group = journal(dir, "group", Strategy::Group, room);
+    let mut durable = journal(dir, "durable", Strategy::Dsync, room);
+    let start = Instant::now();
+    let mut rows: [(&str, Vec<f64>); 4] =
+        ["raw write + fdatasync", "raw O_DSYNC write", "journal, group", "journal, dsync"]
+            .map(|name| (name, Vec::new()));
+    for round in 0..ROUNDS {
+        let at = (round * bytes) as u64;
+        let began = Instant::now();
+        plain.write_all_at(buffer.bytes(bytes), at).expect("it writes");
+        plain.sync_data().expect("it syncs");
+        rows[0].1.push(began.elapsed().as_secs_f64() * 1e6);
+        rows[2].1.push(durable_batch(&mut group, start));
+        let began = Instant::now();
+        dsync.write_all_at(buffer.bytes(bytes), at).expect("it writes");
+        rows[1].1.push(began.elapsed().as_secs_f64() * 1e6);
+        rows[3].1.push(durable_batch(&mut durable, start));
+    }
+    println!("\n{BATCH} frames of 128 bytes, one batch at a time, {ROUNDS} rounds interleaved, µs");
+    let mut p50 = Vec::new();
+    for (name, samples) in &mut rows {
+        let [low, mid, high] = [0.5, 0.9, 0.99].map(|p| percentile(samples, p));
+        println!("  {name:24} p50 {low:8.1}  p90 {mid:8.1}  p99 {high:8.1}");
+        p50.push(low);
+    }
+    println!("  group / write + fdatasync  {:.2}   dsync / O_DSYNC  {:.2}\n", p50[2] / p50[0], p50[3] / p50[1]);
+}
+
+/// Writes of 256 KiB, as many under way as the journal has, one sync at a time: what the disk gives.
+fn raw_loop(dir: &Path) -> f64 {
+    const LEN: usize = 256 << 10;
+    const DEPTH: usize = 4;
+    let path = dir.join("raw");
+    drop(raw_file(&path, SEGMENT_BYTES, 0));
+    let mut disk = NativeDisk::new(dir, Binding::OneThread);
+    let Ok(Outcome::Opened(file)) = disk.run(Op::Open { path: &path, mode: OpenMode::Write }) else {
+        panic!("it opens")
+    };
+    let buffers: Vec<_> = (0..DEPTH).map(|_| disk.allocate(LEN).expect("there is memory")).collect();
+    let began = Instant::now();
+    let (mut offset, mut free, mut writing) = (0, buffers.clone(), Vec::new());
+    let (mut syncing, mut unsynced) = (false, false);
+    while offset < SATURATED_BYTES || !writing.is_empty() || syncing || unsynced {
+        while offset < SATURATED_BYTES
+            && let Some(buffer) = free.pop()
+        {
+            let write = Op::Write { file, buffer, start: 0, len: LEN, offset: offset as u64, durable: false };
+            disk.submit(1 + buffer.0 as u64, write);
+            writing.push(buffer);
+            offset += LEN;
+        }
+        if unsynced && !syncing {
+            disk.submit(0, Op::Sync { file });
+            (syncing, unsynced) = (true, false);
+        }
+        while let Some(completion) = disk.poll() {
+            completion.result.expect("the disk works");
+            if completion.token == 0 {
+                syncing = false;
+                continue;
+            }
+            let done = writing.iter().position(|buffer| 1 + buffer.0 as u64 == completion.token).expect("was writing");
+            free.push(writing.swap_remove(done));
+            unsynced = true;
+        }
+    }
+    SATURATED_BYTES as f64 / began.elapsed().as_secs_f64()
+}
+
+fn journal_loop(dir: &Path, round: usize) -> f64 {
+    let mut journal = journal(dir, &format!("saturated{round}"), Strategy::Group, SEGMENT_BYTES);
+    let count = (SATURATED_BYTES / 128) as u64;
+    // Sealing frames is the sequencer's work; here one frame's bytes with the next seq stand for all.
+    let mut bytes = frame(1);
+    let began = Instant::now();
+    let mut seq = 1u64;
+    while journal.durable().0 < count {
+        let mut appended = 0;
+        while seq <= count && appended < 256 && journal.room(bytes.len()) {
+            bytes[..8].copy_from_slice(&seq.to_le_bytes());
+            journal.append(Seq(seq), &bytes);
+            seq += 1;
+            appended += 1;
+        }
+        journal.poll(0);
+        assert!(journal.failed().is_none(), "{:?}", journal.failed());
+    }
+    let rate = SATURATED_BYTES as f64 / began.elapsed().as_secs_f64();
+    let stats = journal.stats();
+    println!("  {} commits, {} syncs, {} segments", stats.commits, stats.syncs, stats.segments);
+    journal.close().expect("it closes");
+    std::fs::remove_dir_all(dir.join(format!("saturated{round}"))).expect("it can be removed");
+    rate
+}
+
+fn saturated(dir: &Path) {
+    let (mut raw, mut ours) = (Vec::new(), Vec::new());
+    for round in 0..3 {
+        raw.push(raw_loop(dir) / 1e6);
+        ours.push(journal_loop(dir, round) / 1e6);
+    }
+    let (raw, ours) = (percentile(&mut raw, 0.5), percentile(&mut ours, 0.5));
+    println!("\nsaturated, {} MiB, median of 3", SATURATED_BYTES >> 20);
+    println!(
+        "  raw loop  {raw:8.0} MB/s   journal  {ours:8.0} MB/s = {:.2} M frames of 128 bytes/s   ratio {:.2}",
+        ours / 128.0,
+        ours / raw
+    );
+}

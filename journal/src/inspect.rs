@@ -1,0 +1,292 @@
+//! What is on the disk, told piece by piece, however damaged. Changes nothing and locks nothing.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use ticktape_core::{Frame, Seq, frame};
+
+use crate::disk::{FileDisk, FileId, Op, OpenMode, Outcome};
+use crate::error::{Damage, JournalError};
+use crate::format::commit::{self, CommitError, CommitHeader};
+use crate::format::segment::{HeaderError, SegmentHeader, V1_HEADER_BYTES, Version};
+use crate::limits::READ_CHUNK_BYTES;
+use crate::names;
+use crate::recover::{self, at, open, run};
+use crate::scan::{Chain, frame_version_1, look_behind};
+use crate::window::Window;
+
+/// One piece of a journal. Offsets are in bytes within the segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact<'a> {
+    /// A segment begins.
+    Segment {
+        /// The file.
+        path: &'a Path,
+        /// Its size.
+        bytes: u64,
+        /// What it says of itself, or why that can't be read.
+        header: Result<SegmentHeader, HeaderError>,
+    },
+    /// A sound commit of the segment's chain.
+    Commit {
+        /// Where it starts.
+        offset: u64,
+        /// Its size with header and padding.
+        bytes: usize,
+        /// Its header.
+        header: CommitHeader,
+    },
+    /// A sound frame.
+    Frame {
+        /// Where it starts.
+        offset: u64,
+        /// The frame.
+        frame: Frame<'a>,
+    },
+    /// Something that is not what belongs there. The chain ends at a damaged commit; after a damaged frame the next commit
+    /// follows.
+    Damaged {
+        /// Where.
+        offset: u64,
+        /// The seq that belongs there.
+        seq: Seq,
+        /// What is wrong.
+        damage: Damage,
+    },
+    /// The chain ends, and this lies behind.
+    End {
+        /// Where it ends.
+        offset: u64,
+        /// The seq after its last frame.
+        next_seq: Seq,
+        /// Up to where commits behind the end prove that the journal was durable; 0 if they prove nothing.
+        durable_behind: Seq,
+        /// Whether there are only blanks behind.
+        blank_behind: bool,
+    },
+    /// The seal file.
+    Sealed {
+        /// What was durable at the last clean stop; 0 if it is damaged.
+        durable: Seq,
+    },
+}
+
+impl fmt::Display for Fact<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fact::Segment { path, bytes, header: Err(error) } => {
+                write!(f, "{}: {bytes} bytes, {error}", path.display())
+            }
+            Fact::Segment { path, bytes, header: Ok(header) } => {
+                let (first, epoch) = (header.first_seq, header.epoch);
+                write!(f, "{}: {bytes} bytes, from seq {first}, epoch {epoch}, ", path.display())?;
+                match header.version {
+                    Version::One => write!(f, "version 1"),
+                    Version::Two { alignment, .. } => write!(f, "version 2, blocks of {alignment}"),
+                }
+            }
+            Fact::Commit { offset, bytes, header: CommitHeader { base_seq, count: 0, durable, epoch, .. } } => {
+                write!(f, "  {offset:>10} seal: {bytes} bytes, before seq {base_seq}, epoch {epoch}, durable {durable}")
+            }
+            Fact::Commit { offset, bytes, header } => {
+                let (base, last) = (header.base_seq, header.next_seq().0 - 1);
+                let (epoch, durable) = (header.epoch, header.durable);
+                write!(f, "  {offset:>10} commit: {bytes} bytes, seq {base}..{last}, epoch {epoch}, durable {durable}")
+            }
+            Fact::Frame { offset, frame } => {
+                let Frame { seq, timestamp, stream_id, kind, payload } = frame;
+                let (time, len) = (timestamp.0, payload.len());
+                write!(
+                    f,
+                    "  {offset:>10}   frame: seq {seq}, {kind:?}, stream {stream_id}, time {time}, payload {len} bytes"
+                )
+            }
+            Fact::Damaged { offset, seq, damage } => write!(f, "  {offset:>10} DAMAGED at seq {seq}: {damage}"),
+            Fact::End { offset, next_seq, durable_behind, blank_behind } => {
+                write!(f, "  {offset:>10} end: next seq {next_seq}, ")?;
+                match (blank_behind, durable_behind) {
+                    (true, _) => write!(f, "blank behind"),
+                    (false, &Seq::ZERO) => write!(f, "torn or stale bytes behind"),
+                    (false, durable) => write!(f, "commits behind prove that seq {durable} was durable"),
+                }
+            }
+            Fact::Sealed { durable: Seq::ZERO } => write!(f, "sealed: damaged"),
+            Fact::Sealed { durable } => write!(f, "sealed: durable up to seq {durable}"),
+        }
+    }
+}
+
+/// What a whole inspection came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Files with a sound segment header.
+    pub segments: u64,
+    /// Sound commits, seals included.
+    pub commits: u64,
+    /// Sound frames.
+    pub frames: u64,
+    /// Places where something is wrong. A torn tail and an unreadable header count, a blank file does not.
+    pub damaged: u64,
+    /// The first sound frame's seq.
+    pub first_seq: Option<Seq>,
+    /// The last sound frame's seq.
+    pub last_seq: Option<Seq>,
+    /// The highest seq that anything proves to have been durable.
+    pub durable: Seq,
+}
+
+/// Tells `visit` every piece of `path`, a journal's directory or one segment, in the order of the segments' first seqs.
+///
+/// # Errors
+/// Only where the disk fails, or there is no segment: damage is a fact.
+pub fn inspect(path: &Path, visit: &mut dyn FnMut(&Fact<'_>)) -> Result<Summary, JournalError> {
+    let mut disk = FileDisk::new();
+    let mut window = Window::new(READ_CHUNK_BYTES);
+    let mut summary = Summary::default();
+    let (mut paths, has_seal) = match recover::list(&mut disk, path) {
+        Ok((names, has_seal)) => (names.into_iter().map(|name| path.join(name)).collect(), has_seal),
+        Err(JournalError::Disk { error, .. }) if error.errno == libc::ENOTDIR => (vec![path.to_owned()], false),
+        Err(error) => return Err(error),
+    };
+    if paths.is_empty() {
+        return Err(JournalError::Empty { dir: path.to_owned() });
+    }
+    sort_by_first_seq(&mut disk, &mut window, &mut paths)?;
+    for path in paths {
+        Inspection { disk: &mut disk, window: &mut window, summary: &mut summary, visit }.segment(&path)?;
+    }
+    if has_seal {
+        let durable = recover::sealed(&mut disk, &mut window, path)?;
+        summary.durable = summary.durable.max(durable);
+        visit(&Fact::Sealed { durable });
+    }
+    Ok(summary)
+}
+
+/// Files whose header can't be read keep the place that their name gives them, which for sound ones is the same.
+fn sort_by_first_seq(disk: &mut FileDisk, window: &mut Window, paths: &mut [PathBuf]) -> Result<(), JournalError> {
+    let mut keyed = Vec::with_capacity(paths.len());
+    for path in paths.iter() {
+        let file = open(disk, path, OpenMode::ReadDirect)?;
+        let header = recover::header(disk, window, file).map_err(|error| at(path, error))?;
+        run(disk, path, Op::Close { file })?;
+        let named = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
+        let named = if names::is_spare(path) { None } else { named };
+        keyed.push((header.map_or(named.unwrap_or(u64::MAX), |(header, _)| header.first_seq.0), path.clone()));
+    }
+    keyed.sort();
+    for (path, (_, sorted)) in paths.iter_mut().zip(keyed) {
+        *path = sorted;
+    }
+    Ok(())
+}
+
+struct Inspection<'a, 'v> {
+    disk: &'a mut FileDisk,
+    window: &'a mut Window,
+    summary: &'a mut Summary,
+    visit: &'a mut (dyn FnMut(&Fact<'_>) + 'v),
+}
+
+impl Inspection<'_, '_> {
+    fn segment(&mut self, path: &Path) -> Result<(), JournalError> {
+        let file = open(self.disk, path, OpenMode::ReadDirect)?;
+        let Outcome::Stat(stat) = run(self.disk, path, Op::Stat { file })? else { unreachable!("stat stats") };
+        let header = recover::header(self.disk, self.window, file).map_err(|error| at(path, error))?;
+        (self.visit)(&Fact::Segment { path, bytes: stat.bytes, header: header.map(|(header, _)| header) });
+        match header {
+            Ok((header, crc)) => {
+                self.summary.segments += 1;
+                match Chain::begin(file, &header, crc) {
+                    Some(chain) => self.commits(path, chain)?,
+                    None => self.version_1(path, file, header.first_seq)?,
+                }
+            }
+            Err(HeaderError::Blank) => {}
+            Err(_) => self.summary.damaged += 1,
+        }
+        run(self.disk, path, Op::Close { file })?;
+        Ok(())
+    }
+
+    fn commits(&mut self, path: &Path, mut chain: Chain) -> Result<(), JournalError> {
+        let damage = loop {
+            match chain.step(self.disk, self.window).map_err(|error| at(path, error))? {
+                Ok(found) => {
+                    self.summary.commits += 1;
+                    self.summary.durable = self.summary.durable.max(found.header.durable);
+                    (self.visit)(&Fact::Commit { offset: found.at, bytes: found.bytes, header: found.header });
+                    let bytes = self.window.again(self.disk, found.at, found.bytes);
+                    frames(bytes, found.at, &found.header, self.summary, self.visit);
+                }
+                Err(damage) => break damage,
+            }
+        };
+        let behind = look_behind(self.disk, self.window, &chain).map_err(|error| at(path, error))?;
+        let (offset, next_seq) = (chain.at, chain.next_seq);
+        if damage != Damage::Commit(CommitError::Blank) || !behind.blank {
+            self.summary.damaged += 1;
+            (self.visit)(&Fact::Damaged { offset, seq: next_seq, damage });
+        }
+        self.summary.durable = self.summary.durable.max(behind.durable);
+        let (durable_behind, blank_behind) = (behind.durable, behind.blank);
+        (self.visit)(&Fact::End { offset, next_seq, durable_behind, blank_behind });
+        Ok(())
+    }
+
+    fn version_1(&mut self, path: &Path, file: FileId, first_seq: Seq) -> Result<(), JournalError> {
+        let (mut offset, mut seq) = (V1_HEADER_BYTES as u64, first_seq);
+        loop {
+            match frame_version_1(self.disk, self.window, file, offset, seq).map_err(|error| at(path, error))? {
+                Some(Ok(bytes)) => {
+                    let frame = Frame::decode(self.window.again(self.disk, offset, bytes)).expect("just verified");
+                    tell_frame(offset, frame, self.summary, self.visit);
+                    offset += bytes as u64;
+                    seq = seq.next();
+                }
+                Some(Err(damage)) => {
+                    self.summary.damaged += 1;
+                    (self.visit)(&Fact::Damaged { offset, seq, damage });
+                    return Ok(());
+                }
+                None => {
+                    let end = Fact::End { offset, next_seq: seq, durable_behind: Seq::ZERO, blank_behind: true };
+                    (self.visit)(&end);
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+fn tell_frame(offset: u64, frame: Frame<'_>, summary: &mut Summary, visit: &mut dyn FnMut(&Fact<'_>)) {
+    summary.frames += 1;
+    summary.first_seq.get_or_insert(frame.seq);
+    summary.last_seq = Some(frame.seq);
+    visit(&Fact::Frame { offset, frame });
+}
+
+/// Each frame of a sound commit, up to the first that is not one.
+fn frames(bytes: &[u8], offset: u64, header: &CommitHeader, summary: &mut Summary, visit: &mut dyn FnMut(&Fact<'_>)) {
+    let (mut within, end) = (commit::HEADER_BYTES, commit::HEADER_BYTES + header.length as usize);
+    let mut seq = header.base_seq;
+    while seq < header.next_seq() {
+        let damage = match Frame::decode(bytes.get(within..end).unwrap_or_default()) {
+            Ok(frame) if frame.seq == seq => {
+                tell_frame(offset + within as u64, frame, summary, visit);
+                within += frame::padded(frame.bytes());
+                seq = seq.next();
+                continue;
+            }
+            Ok(frame) => Damage::OutOfOrder(frame.seq),
+            Err(error) => Damage::Frame(error),
+        };
+        summary.damaged += 1;
+        visit(&Fact::Damaged { offset: offset + within as u64, seq, damage });
+        return;
+    }
+    if within != end {
+        summary.damaged += 1;
+        visit(&Fact::Damaged { offset: offset + within as u64, seq, damage: Damage::Ragged });
+    }
+}
