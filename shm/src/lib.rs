@@ -55,6 +55,7 @@ mod anchor;
 mod attach;
 mod config;
 mod consumer;
+mod copy;
 mod follower;
 pub mod layout;
 #[cfg(not(loom))]

@@ -9,6 +9,7 @@ use ticktape_core::frame::padded;
 use ticktape_core::{Frame, Seq};
 use ticktape_shm::{FollowError, Horizon, RingBuilder, RingConfig};
 
+/// Both ways of copying: word by word, and by lines.
 const FRAME_BYTES_MAX: usize = 500;
 const BATCH_BYTES_MAX: usize = 1500;
 const HOLD_BYTES: u64 = 4096;
