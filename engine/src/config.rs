@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use ticktape_core::frame::{frame_bytes, padded};
-use ticktape_journal::JournalConfig;
+use ticktape_journal::{JournalConfig, Strategy};
 
 use crate::feed::mold;
 use crate::link::{DATA_OVERHEAD_BYTES, Tier};
@@ -77,6 +77,29 @@ pub struct LogRingConfig {
 impl Default for LogRingConfig {
     fn default() -> Self {
         LogRingConfig { name: None, dir: PathBuf::from(ticktape_shm::DEFAULT_DIR), bytes: 4 << 20 }
+    }
+}
+
+/// What the file may say of the journal.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JournalFile {
+    segment_bytes: Option<usize>,
+    prefill_bytes: Option<usize>,
+    strategy: Option<String>,
+}
+
+impl JournalFile {
+    fn apply(self, journal: &mut JournalConfig) -> Result<(), String> {
+        journal.segment_bytes = self.segment_bytes.unwrap_or(journal.segment_bytes);
+        journal.prefill_bytes = self.prefill_bytes.unwrap_or(journal.prefill_bytes);
+        journal.strategy = match self.strategy.as_deref() {
+            None => journal.strategy,
+            Some("group") => Strategy::Group,
+            Some("dsync") => Strategy::Dsync,
+            Some(other) => return Err(format!("journal.strategy = \"{other}\" is unknown: one of group, dsync")),
+        };
+        Ok(())
     }
 }
 
@@ -161,6 +184,7 @@ impl ApplianceConfig {
         if let Some(cores) = file.cores {
             config.cores = Some(plan(&cores).map_err(|error| format!("cores: {error}"))?);
         }
+        file.journal.map_or(Ok(()), |journal| journal.apply(&mut config.journal))?;
         config.nic = file.nic.unwrap_or_default();
         config.busy_poll_us = file.busy_poll_us;
         config.ring = file.ring.unwrap_or_default();
@@ -254,6 +278,7 @@ struct File {
     window: Option<u32>,
     sessions_max: Option<usize>,
     session_bytes: Option<usize>,
+    journal: Option<JournalFile>,
 }
 
 fn plan(cores: &[Vec<String>]) -> Result<CorePlan, crate::pipeline::PlanError> {
@@ -295,6 +320,7 @@ mod tests {
     fn what_is_wrong_is_named_with_what_would_be_right() {
         let refused = |extra: &str| ApplianceConfig::parse(&format!("{SMALLEST}{extra}")).unwrap_err();
         assert!(refused("tier = \"disk\"").contains("one of memory, local"));
+        assert!(refused("[journal]\nstrategy = \"hope\"").contains("one of group, dsync"));
         assert!(refused("windw = 3").contains("line 3"));
         assert!(refused("cores = [[\"sequencer\"]]").contains("missing"));
         assert!(refused("idle = \"nap\"").contains("backoff"));

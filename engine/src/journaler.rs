@@ -101,6 +101,19 @@ impl<D: Disk> Journaler<D> {
         }
     }
 
+    /// Blocks until everything that was taken is durable.
+    ///
+    /// # Errors
+    /// As [`Journal::sync_blocking`].
+    pub fn sync_blocking(&mut self, now: impl FnMut() -> Nanos) -> Result<(), JournalError> {
+        let result = self.journal.sync_blocking(now);
+        let durable = self.journal.durable();
+        if durable > self.durable {
+            self.advance(durable);
+        }
+        result
+    }
+
     /// Work off the hot path: preparing segments. Call it when a poll found nothing, and now and then under load.
     pub fn housekeeping(&mut self, now: Nanos) -> usize {
         self.journal.housekeeping(now)
@@ -114,6 +127,14 @@ impl<D: Disk> Journaler<D> {
     /// Why the journal has stopped for good, if it has.
     pub fn failed(&self) -> Option<&JournalError> {
         self.journal.failed()
+    }
+
+    /// Why frames that wait can't be taken although the disk is not behind: no space for them.
+    pub fn starved(&mut self) -> Option<&JournalError> {
+        if self.journal.busy() || self.frames.peek().is_none() {
+            return None;
+        }
+        self.journal.starved()
     }
 
     /// The journal.

@@ -64,9 +64,7 @@ fn what_the_command_line_can_tell_is_refused_before_anything_starts() {
 fn an_appliance_that_cannot_be_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let journal = dir.path().join("journal").display().to_string();
-    let run = |extra: &[&str]| {
-        refused(&[&["run", "--dir", &journal, "--listen", "127.0.0.1:0"][..], extra].concat())
-    };
+    let run = |extra: &[&str]| refused(&[&["run", "--dir", &journal, "--listen", "127.0.0.1:0"][..], extra].concat());
     let core = run(&["--cores", "sequencer,egress@4095|journaler,executor,publisher"]);
     assert!(core.contains("core 4095") && core.contains("usable are"), "{core}");
     let ring = run(&["--ring-bytes", "1000"]);

@@ -464,6 +464,9 @@ fn begin_epoch<S: Service>(
         if let Some(error) = journaler.failed() {
             return Err(error.clone().into());
         }
+        if let Some(error) = journaler.starved() {
+            return Err(error.clone().into());
+        }
     }
     Ok(())
 }

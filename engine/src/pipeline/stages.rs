@@ -18,6 +18,10 @@ use crate::sequencer::Sequencer;
 /// How long a stop waits for datagrams that the network does not take. Their contents are safe in the journal.
 const FLUSH_PATIENCE_NS: u64 = 200_000_000;
 
+/// How long frames may wait for space on the disk before the appliance gives up: long enough for an operator's or a
+/// housekeeper's deletion that is under way, short enough that clients learn of it.
+const SPACE_PATIENCE_NS: u64 = 2_000_000_000;
+
 /// The sequencer, and the end of its input.
 pub struct SequencerStage<R: Rx> {
     sequencer: Sequencer<R>,
@@ -75,12 +79,13 @@ impl<R: Rx + Send> Stage for SequencerStage<R> {
 pub struct JournalerStage<D: Disk> {
     journaler: Journaler<D>,
     lifecycle: Lifecycle,
+    starved_since: Option<Nanos>,
 }
 
 impl<D: Disk> JournalerStage<D> {
     /// A stage that journals until the last seq is durable.
     pub fn new(journaler: Journaler<D>, lifecycle: Lifecycle) -> Self {
-        JournalerStage { journaler, lifecycle }
+        JournalerStage { journaler, lifecycle, starved_since: None }
     }
 }
 
@@ -102,6 +107,14 @@ impl<D: Disk + Send> Stage for JournalerStage<D> {
 
     fn housekeeping(&mut self, now: Nanos) {
         self.journaler.housekeeping(now);
+        let Some(error) = self.journaler.starved() else {
+            self.starved_since = None;
+            return;
+        };
+        let since = *self.starved_since.get_or_insert(now);
+        if now.saturating_sub(since) >= SPACE_PATIENCE_NS && !self.lifecycle.failed() {
+            self.lifecycle.fail(format!("journal: {error}"));
+        }
     }
 
     fn drained(&mut self, _now: Nanos) -> bool {

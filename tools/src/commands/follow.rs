@@ -36,6 +36,10 @@ pub fn run(args: &FollowArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fa
     }
 }
 
+fn cannot_attach(args: &FollowArgs, error: &dyn std::error::Error) -> Failure {
+    Failure::usage(format!("{} in {}: {error}", args.ring, args.ring_dir.display()))
+}
+
 struct Progress {
     seq: Seq,
     kinds: BTreeMap<Kind, u64>,
