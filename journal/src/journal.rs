@@ -330,8 +330,7 @@ fn first_segment<D: Disk>(
 
 /// Zero-fills and syncs the first `bytes` of a segment; returns how many that came to.
 fn prefill<D: Disk>(disk: &mut D, path: &Path, file: FileId, bytes: u64) -> Result<u64, JournalError> {
-    let block = ALIGNMENT_BYTES_MAX as u64;
-    let bytes = bytes & !(block - 1);
+    let bytes = bytes & !(ALIGNMENT_BYTES_MAX as u64 - 1);
     if bytes == 0 {
         return Ok(0);
     }
@@ -339,13 +338,8 @@ fn prefill<D: Disk>(disk: &mut D, path: &Path, file: FileId, bytes: u64) -> Resu
     let mut offset = 0;
     while offset < bytes {
         let len = (bytes - offset).min(FILL_CHUNK_BYTES as u64) as usize;
-        let write = Op::Write { file, buffer, start: 0, len, offset, durable: false };
-        let Outcome::Transferred(done) = run(disk, path, write)? else { unreachable!("a write transfers") };
-        let whole = done as u64 & !(block - 1);
-        if whole == 0 {
-            return Err(JournalError::WriteZero { segment: path.to_owned(), offset });
-        }
-        offset += whole;
+        recover::write_all(disk, path, file, buffer, len, offset)?;
+        offset += len as u64;
     }
     disk.release(buffer);
     run(disk, path, Op::Sync { file })?;

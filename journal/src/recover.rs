@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use ticktape_core::Seq;
 
-use crate::disk::{Disk, DiskError, FileId, Op, OpenMode, Outcome};
+use crate::disk::{BufferId, Disk, DiskError, FileId, Op, OpenMode, Outcome};
 use crate::error::{Damage, JournalError};
 use crate::format::seal;
 use crate::format::segment::{HeaderError, SegmentHeader, stored_crc};
-use crate::limits::{ALIGNMENT_BYTES_MAX, READ_CHUNK_BYTES};
+use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN, READ_CHUNK_BYTES};
 use crate::names;
 use crate::recovery::{self, Refusal, SegmentFacts, Verdict, decide};
 use crate::scan::{Scan, evidence_without_header, is_blank, scan};
@@ -332,15 +332,36 @@ pub(crate) fn write_seal<D: Disk>(disk: &mut D, dir: &Path, durable: Seq) -> Res
     let file = open(disk, &aside, OpenMode::Create)?;
     let buffer = disk.allocate(ALIGNMENT_BYTES_MAX).map_err(|error| at(&aside, error))?;
     seal::encode(durable, disk.bytes_mut(buffer));
-    let len = ALIGNMENT_BYTES_MAX;
-    let written = run(disk, &aside, Op::Write { file, buffer, start: 0, len, offset: 0, durable: false });
+    let written = write_all(disk, &aside, file, buffer, ALIGNMENT_BYTES_MAX, 0);
     disk.release(buffer);
-    if written? != Outcome::Transferred(len) {
-        return Err(JournalError::WriteZero { segment: aside, offset: 0 });
-    }
+    written?;
     run(disk, &aside, Op::Sync { file })?;
     run(disk, &aside, Op::Close { file })?;
     run(disk, &path, Op::Rename { from: &aside, to: &path })?;
     run(disk, dir, Op::SyncDir { path: dir })?;
+    Ok(())
+}
+
+/// Writes the first `len` bytes of a buffer, going on where the disk takes only a part.
+pub(crate) fn write_all<D: Disk>(
+    disk: &mut D,
+    path: &Path,
+    file: FileId,
+    buffer: BufferId,
+    len: usize,
+    offset: u64,
+) -> Result<(), JournalError> {
+    let mut start = 0;
+    while start < len {
+        let at = offset + start as u64;
+        let write = Op::Write { file, buffer, start, len: len - start, offset: at, durable: false };
+        let Outcome::Transferred(done) = run(disk, path, write)? else { unreachable!("a write transfers") };
+        // A device with larger blocks stops at one of those, which is one of these, too.
+        let whole = if start + done == len { done } else { done & !(ALIGNMENT_BYTES_MIN - 1) };
+        if whole == 0 {
+            return Err(JournalError::WriteZero { segment: path.to_owned(), offset: at });
+        }
+        start += whole;
+    }
     Ok(())
 }

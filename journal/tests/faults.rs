@@ -1,0 +1,217 @@
+//! A disk that misbehaves: nothing is acknowledged that is not durable, whatever it does.
+
+mod common;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::rc::Rc;
+
+use common::{append, clock, padded, read, small};
+use ticktape_core::Seq;
+use ticktape_journal::disk::{BufferId, Completion, DiskError, Op, Outcome};
+use ticktape_journal::{Disk, FileDisk, Journal, JournalConfig, JournalError};
+
+/// What the disk does next, shared with the test.
+#[derive(Debug, Default)]
+struct Mood {
+    /// Writes only so many bytes of each write.
+    short_to: Option<usize>,
+    /// Fails operations of this name with this error.
+    fails: Option<(&'static str, i32)>,
+    /// Keeps completions back; they come out newest first.
+    holds: bool,
+}
+
+/// Plain files, with moods.
+#[derive(Debug)]
+struct Moody {
+    files: FileDisk,
+    mood: Rc<RefCell<Mood>>,
+    held: VecDeque<Completion>,
+}
+
+impl Disk for Moody {
+    fn submit(&mut self, token: u64, op: Op<'_>) {
+        let (short_to, fails) = (self.mood.borrow().short_to, self.mood.borrow().fails);
+        let op = match (op, short_to) {
+            (Op::Write { file, buffer, start, len, offset, durable }, Some(most)) => {
+                Op::Write { file, buffer, start, len: len.min(most), offset, durable }
+            }
+            (op, _) => op,
+        };
+        match fails {
+            Some((name, errno)) if op.name() == name => {
+                self.held.push_front(Completion { token, result: Err(DiskError { op: name, errno }) });
+            }
+            _ => {
+                self.files.submit(token, op);
+                let done = self.files.poll().expect("plain files complete at once");
+                self.held.push_front(done);
+            }
+        }
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        if self.mood.borrow().holds { None } else { self.held.pop_front() }
+    }
+
+    fn wait(&mut self) {
+        self.mood.borrow_mut().holds = false;
+    }
+
+    fn allocate(&mut self, bytes: usize) -> Result<BufferId, DiskError> {
+        self.files.allocate(bytes)
+    }
+
+    fn release(&mut self, buffer: BufferId) {
+        self.files.release(buffer);
+    }
+
+    fn bytes(&self, buffer: BufferId) -> &[u8] {
+        self.files.bytes(buffer)
+    }
+
+    fn bytes_mut(&mut self, buffer: BufferId) -> &mut [u8] {
+        self.files.bytes_mut(buffer)
+    }
+
+    fn describe(&self) -> String {
+        "moody".into()
+    }
+}
+
+fn moody(dir: &Path, config: JournalConfig) -> (Journal<Moody>, Rc<RefCell<Mood>>) {
+    let mood = Rc::new(RefCell::new(Mood::default()));
+    let disk = Moody { files: FileDisk::new(), mood: Rc::clone(&mood), held: VecDeque::new() };
+    (Journal::open(disk, dir, config).unwrap().0, mood)
+}
+
+#[test]
+fn short_writes_are_gone_on_with_before_anything_is_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, mood) = moody(dir.path(), small());
+    mood.borrow_mut().short_to = Some(700);
+    let written: Vec<_> = (0..9u8).map(|i| append(&mut journal, &[i; 300])).collect();
+    journal.sync_blocking(clock()).unwrap();
+    assert!(journal.stats().short_writes > 3, "{:?}", journal.stats());
+    assert_eq!(read(dir.path(), 1).unwrap(), written);
+    journal.close().unwrap();
+}
+
+#[test]
+fn a_write_that_gets_nowhere_latches() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, mood) = moody(dir.path(), small());
+    mood.borrow_mut().short_to = Some(100);
+    append(&mut journal, b"x");
+    let error = journal.sync_blocking(clock()).unwrap_err();
+    assert!(matches!(error, JournalError::WriteZero { offset: 0, .. }), "{error:?}");
+    assert_eq!(journal.durable(), Seq(0));
+}
+
+#[test]
+fn the_first_error_of_a_write_or_sync_freezes_the_mark_for_good() {
+    for op in ["write", "sync"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, mood) = moody(dir.path(), small());
+        append(&mut journal, b"durable");
+        journal.sync_blocking(clock()).unwrap();
+        mood.borrow_mut().fails = Some((op, libc::EIO));
+        append(&mut journal, b"lost");
+        let error = journal.sync_blocking(clock()).unwrap_err();
+        assert!(error.to_string().contains(&format!("{op}: Input/output error")), "{error}");
+        assert!(error.to_string().contains("00000000000000000001.seg"), "{error}");
+        // The disk recovers; the journal does not believe it.
+        mood.borrow_mut().fails = None;
+        assert!(!journal.room(64));
+        journal.append(Seq(3), &padded(3, b"ignored"));
+        for now in 0..50 {
+            journal.poll(now * 1_000_000);
+            journal.housekeeping(now * 1_000_000);
+        }
+        assert_eq!((journal.durable(), journal.failed()), (Seq(1), Some(&error)));
+        assert_eq!(journal.close().unwrap_err(), error);
+    }
+}
+
+#[test]
+fn completions_in_the_wrong_order_move_the_mark_in_the_right_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = JournalConfig { writes_in_flight: 8, strategy: ticktape_journal::Strategy::Dsync, ..small() };
+    let (mut journal, mood) = moody(dir.path(), config);
+    mood.borrow_mut().holds = true;
+    // Each fills a commit, so that several are under way.
+    let mut written = Vec::new();
+    for i in 0..3u8 {
+        written.push(append(&mut journal, &vec![i; 3900]));
+        journal.poll(0);
+    }
+    assert_eq!(journal.durable(), Seq(0));
+    mood.borrow_mut().holds = false;
+    let mut marks = vec![];
+    while journal.durable() < Seq(3) {
+        journal.poll(0);
+        marks.push(journal.durable());
+    }
+    assert!(marks.is_sorted());
+    assert_eq!(read(dir.path(), 1).unwrap(), written);
+}
+
+#[test]
+fn a_full_disk_is_met_before_an_input_is_accepted_and_space_that_comes_back_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, mood) = moody(dir.path(), small());
+    mood.borrow_mut().fails = Some(("preallocate", libc::ENOSPC));
+    let mut now = 0;
+    let mut accepted = 0u64;
+    let frame = |seq| padded(seq, &[7; 1000]);
+    while journal.starved().is_none() || journal.room(frame(1).len()) {
+        if journal.room(frame(1).len()) {
+            accepted += 1;
+            journal.append(Seq(accepted), &frame(accepted));
+        }
+        now += 1_000;
+        journal.poll(now);
+        journal.housekeeping(now);
+        assert!(accepted < 100, "a segment of 16 KiB does not hold this");
+    }
+    let Some(JournalError::NoSpace { needed: 16384, free, .. }) = journal.starved() else {
+        panic!("{:?}", journal.starved())
+    };
+    assert!(*free > 0, "it was measured");
+    assert!(accepted > 8, "the current segment was used first");
+    journal.sync_blocking(|| now).unwrap();
+    assert_eq!((journal.durable(), journal.failed()), (Seq(accepted), None));
+    mood.borrow_mut().fails = None;
+    while !journal.room(frame(1).len()) {
+        now += 10_000_000;
+        journal.poll(now);
+        journal.housekeeping(now);
+    }
+    assert_eq!(journal.starved(), None);
+    journal.append(Seq(accepted + 1), &frame(accepted + 1));
+    journal.close().unwrap();
+    assert_eq!(read(dir.path(), 1).unwrap().len() as u64, accepted + 1);
+}
+
+#[test]
+fn a_full_disk_at_the_start_is_named_and_nothing_is_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let mood = Rc::new(RefCell::new(Mood { fails: Some(("preallocate", libc::ENOSPC)), ..Mood::default() }));
+    let disk = Moody { files: FileDisk::new(), mood, held: VecDeque::new() };
+    let error = Journal::open(disk, dir.path(), small()).map(drop).unwrap_err();
+    assert!(matches!(error, JournalError::NoSpace { needed: 16384, .. }), "{error:?}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "only the lock");
+}
+
+#[test]
+fn the_port_says_what_it_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut disk = FileDisk::because("a reason");
+    assert!(disk.describe().contains("a reason"));
+    let missing = dir.path().join("missing");
+    let error = disk.run(Op::Delete { path: &missing }).unwrap_err();
+    assert!(error.is_missing() && !error.is_full() && !error.is_held());
+    assert!(matches!(disk.run(Op::FreeSpace { path: dir.path() }).unwrap(), Outcome::Free(bytes) if bytes > 0));
+}
