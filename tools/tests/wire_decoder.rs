@@ -175,6 +175,10 @@ fn a_torn_tail_ends_the_log_and_damage_before_it_is_refused() {
     both_read(dir.path(), 11, false);
     let last = segments(dir.path()).pop().expect("a segment");
     let kept = std::fs::read(&last).expect("the segment");
+    let spare = dir.path().join("00000000000000000007.spare");
+    std::fs::rename(&last, &spare).expect("it was there");
+    both_read(dir.path(), 11, false);
+    std::fs::rename(&spare, &last).expect("it was there");
     std::fs::remove_file(&last).expect("it was there");
     both_read(dir.path(), 9, true);
 
