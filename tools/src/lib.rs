@@ -32,6 +32,7 @@ mod failure;
 mod json;
 mod service;
 
+use std::fmt::Debug;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -60,6 +61,7 @@ impl Tools {
     pub fn service<S>(self, name: &'static str, config: S::Config) -> Self
     where
         S: Service + Send + 'static,
+        S::Input: Debug,
         S::Config: Send + Sync + 'static,
         S::Output: Send,
     {
@@ -71,6 +73,7 @@ impl Tools {
     pub fn service_with<S>(mut self, name: &'static str, config: S::Config, options: ServiceOptions<S::Output>) -> Self
     where
         S: Service + Send + 'static,
+        S::Input: Debug,
         S::Config: Send + Sync + 'static,
         S::Output: Send,
     {

@@ -1,5 +1,6 @@
 //! A service with its type erased, as the commands see it.
 
+use std::fmt::Debug;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -97,6 +98,7 @@ impl<S: Service> ServiceEntry<S> {
 impl<S> AnyService for ServiceEntry<S>
 where
     S: Service + Send + 'static,
+    S::Input: Debug,
     S::Output: Send,
 {
     fn name(&self) -> &'static str {
@@ -122,7 +124,7 @@ where
             _ => None,
         };
         match command.map(S::Input::from_bytes) {
-            Some(Ok(_)) => format!("{} command", self.name),
+            Some(Ok(input)) => format!("{input:?}"),
             Some(Err(error)) => format!("no {} command: {error}", self.name),
             None => String::new(),
         }

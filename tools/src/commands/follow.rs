@@ -114,7 +114,8 @@ fn finish_state(progress: &Progress, replay: &dyn AnyReplay, overruns: u64) {
 }
 
 fn frames_only(args: &FollowArgs, progress: &mut Progress, stop: &AtomicBool) -> Result<(), Failure> {
-    let mut follower = Follower::attach_live(&args.ring_dir, &args.ring, Horizon::Committed).map_err(Failure::usage)?;
+    let mut follower = Follower::attach_live(&args.ring_dir, &args.ring, Horizon::Committed)
+        .map_err(|error| cannot_attach(args, &error))?;
     println!("attached to {} at seq {}, epoch {}", args.ring, follower.next_seq(), follower.epoch());
     let mut line_at = Instant::now() + LINE_EVERY;
     while !progress.is_done(stop) {

@@ -262,3 +262,55 @@ fn row(name: &str, latency: &Latency) -> String {
         latency.count
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use orderbook::StreamDigest;
+    use ticktape::Seq;
+
+    use super::*;
+
+    fn good() -> (Driven, Final, Followed, Outcome) {
+        let (digest, sha256) = ("d".to_string(), "s".to_string());
+        let reports = StreamDigest { reports: 3, sha256: sha256.clone() };
+        (
+            Driven { phases: Vec::new(), reports, answered: 2, acknowledged: 2, wrong_answers: 0, resent: 0 },
+            Final {
+                fault: None,
+                seq: 4,
+                digest: digest.clone(),
+                parts: Vec::new(),
+                counters: BTreeMap::new(),
+                journal_bytes: 0,
+                journal_commits: 0,
+            },
+            Followed { seq: 4, digest: digest.clone(), overruns: 0 },
+            Outcome { seq: Seq(4), commands: 2, digest, reports: 3, report_sha256: sha256 },
+        )
+    }
+
+    #[test]
+    fn only_a_run_without_any_mismatch_is_good() {
+        let (driven, ended, followed, replayed) = good();
+        assert!(Verdict::new(&driven, &ended, &followed, &replayed, 2).is_good());
+        type Spoil = fn(&mut Driven, &mut Final, &mut Followed, &mut Outcome);
+        let spoils: [Spoil; 9] = [
+            |driven, _, _, _| driven.answered = 1,
+            |driven, _, _, _| driven.acknowledged = 3,
+            |driven, _, _, _| driven.wrong_answers = 1,
+            |driven, _, _, _| driven.reports.reports = 2,
+            |driven, _, _, _| driven.reports.sha256 = "x".to_string(),
+            |_, ended, _, _| ended.digest = "x".to_string(),
+            |_, _, followed, _| followed.digest = "x".to_string(),
+            |_, _, followed, _| followed.seq = 3,
+            |_, _, _, replayed| replayed.commands = 3,
+        ];
+        for (i, spoil) in spoils.into_iter().enumerate() {
+            let (mut driven, mut ended, mut followed, mut replayed) = good();
+            spoil(&mut driven, &mut ended, &mut followed, &mut replayed);
+            let verdict = Verdict::new(&driven, &ended, &followed, &replayed, 2);
+            assert!(!verdict.is_good(), "mismatch {i} went unseen");
+            assert!(matches!(verdict.into_result(), Err(Failure::Failed(_))));
+        }
+    }
+}
