@@ -1,7 +1,8 @@
 //! What a durable append costs beside the raw system calls it rests on: `append_floor [DIR]`, interleaved in one run.
 //!
 //! Rows: 64 frames of 128 bytes committed one batch at a time, against a raw direct write and fdatasync, and a raw durable
-//! write, of the same bytes into a zero-filled file; then saturated, against a raw loop of deep writes with one sync under way.
+//! write, of the same bytes into a zero-filled file; then saturated, against a raw loop of deep writes with one sync under way;
+//! then reading back.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -11,10 +12,11 @@ use std::time::Instant;
 use ticktape_core::{Frame, Kind, Seq, Timestamp};
 use ticktape_journal::disk::{Op, OpenMode, Outcome};
 use ticktape_journal::format::commit;
-use ticktape_journal::{Binding, Disk, Journal, JournalConfig, NativeDisk, Strategy};
+use ticktape_journal::{Binding, Disk, Journal, JournalConfig, JournalReader, NativeDisk, Strategy};
 
 const BATCH: usize = 64;
 const PAYLOAD_BYTES: usize = 128 - 32;
+const BURST: usize = 256;
 const ROUNDS: usize = 400;
 const SATURATED_BYTES: usize = 192 << 20;
 const SEGMENT_BYTES: usize = 256 << 20;
@@ -22,10 +24,9 @@ const SEGMENT_BYTES: usize = 256 << 20;
 fn main() {
     let dir = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("append-floor"), PathBuf::from);
     std::fs::create_dir_all(&dir).expect("the directory can be made");
-    if std::env::args_os().nth(2).is_none() {
-        one_at_a_time(&dir);
-    }
+    one_at_a_time(&dir);
     saturated(&dir);
+    read_back(&dir);
     std::fs::remove_dir_all(&dir).expect("the directory can be removed");
 }
 
@@ -61,7 +62,6 @@ fn journal(dir: &Path, name: &str, strategy: Strategy, segment_bytes: usize) -> 
     let config = JournalConfig { segment_bytes, prefill_bytes: segment_bytes, strategy, ..JournalConfig::default() };
     let disk = NativeDisk::new(&dir, Binding::OneThread);
     let (journal, _) = Journal::open(disk, &dir, config).expect("it opens");
-    println!("{}", journal.describe());
     journal
 }
 
@@ -103,6 +103,7 @@ fn one_at_a_time(dir: &Path) {
     let room = (ROUNDS * bytes).next_multiple_of(1 << 20) + (1 << 20);
     let buffer = Aligned::new(bytes);
     let (plain, dsync) = (raw_file(&dir.join("plain"), room, 0), raw_file(&dir.join("dsync"), room, libc::O_DSYNC));
+    println!("{}", NativeDisk::new(dir, Binding::OneThread).describe());
     let mut group = journal(dir, "group", Strategy::Group, room);
     let mut durable = journal(dir, "durable", Strategy::Dsync, room);
     let start = Instant::now();
@@ -142,6 +143,7 @@ fn raw_loop(dir: &Path) -> f64 {
         panic!("it opens")
     };
     let buffers: Vec<_> = (0..DEPTH).map(|_| disk.allocate(LEN).expect("there is memory")).collect();
+    let source = vec![0xa5; LEN];
     let began = Instant::now();
     let (mut offset, mut free, mut writing) = (0, buffers.clone(), Vec::new());
     let (mut syncing, mut unsynced) = (false, false);
@@ -149,6 +151,8 @@ fn raw_loop(dir: &Path) -> f64 {
         while offset < SATURATED_BYTES
             && let Some(buffer) = free.pop()
         {
+            // Whoever writes has to put the bytes there.
+            disk.bytes_mut(buffer).copy_from_slice(&source);
             let write = Op::Write { file, buffer, start: 0, len: LEN, offset: offset as u64, durable: false };
             disk.submit(1 + buffer.0 as u64, write);
             writing.push(buffer);
@@ -176,16 +180,21 @@ fn journal_loop(dir: &Path, round: usize) -> f64 {
     let mut journal = journal(dir, &format!("saturated{round}"), Strategy::Group, SEGMENT_BYTES);
     let count = (SATURATED_BYTES / 128) as u64;
     // Sealing frames is the sequencer's work; here one frame's bytes with the next seq stand for all.
-    let mut bytes = frame(1);
+    let bytes = frame(1);
+    let mut run = bytes.repeat(BURST);
     let began = Instant::now();
     let mut seq = 1u64;
     while journal.durable().0 < count {
-        let mut appended = 0;
-        while seq <= count && appended < 256 && journal.room(bytes.len()) {
-            bytes[..8].copy_from_slice(&seq.to_le_bytes());
-            journal.append(Seq(seq), &bytes);
-            seq += 1;
-            appended += 1;
+        // As many as one look at the ring brings.
+        if seq <= count && journal.room(run.len()) {
+            for (frame, seq) in run.chunks_exact_mut(bytes.len()).zip(seq..) {
+                frame[..8].copy_from_slice(&seq.to_le_bytes());
+            }
+            for (frame, seq) in run.chunks_exact(bytes.len()).zip(seq..) {
+                assert!(journal.room(frame.len()));
+                journal.append(Seq(seq), frame);
+            }
+            seq += BURST as u64;
         }
         journal.poll(0);
         assert!(journal.failed().is_none(), "{:?}", journal.failed());
@@ -199,16 +208,54 @@ fn journal_loop(dir: &Path, round: usize) -> f64 {
 }
 
 fn saturated(dir: &Path) {
-    let (mut raw, mut ours) = (Vec::new(), Vec::new());
-    for round in 0..3 {
-        raw.push(raw_loop(dir) / 1e6);
-        ours.push(journal_loop(dir, round) / 1e6);
+    let mut rows = [Vec::new(), Vec::new(), Vec::new()];
+    for round in 0..5 {
+        let (raw, ours) = (raw_loop(dir) / 1e6, journal_loop(dir, round) / 1e6);
+        for (row, sample) in rows.iter_mut().zip([raw, ours, ours / raw]) {
+            row.push(sample);
+        }
     }
-    let (raw, ours) = (percentile(&mut raw, 0.5), percentile(&mut ours, 0.5));
-    println!("\nsaturated, {} MiB, median of 3", SATURATED_BYTES >> 20);
+    let [raw, ours, ratio] = rows.map(|mut row| percentile(&mut row, 0.5));
+    println!("\nsaturated, {} MiB, medians of 5 pairs", SATURATED_BYTES >> 20);
     println!(
-        "  raw loop  {raw:8.0} MB/s   journal  {ours:8.0} MB/s = {:.2} M frames of 128 bytes/s   ratio {:.2}",
-        ours / 128.0,
-        ours / raw
+        "  raw loop {raw:.0} MB/s, journal {ours:.0} MB/s = {:.2} M frames of 128 bytes/s, ratio {ratio:.2}",
+        ours / 128.0
     );
+}
+
+/// Frames of 16 bytes of payload, read back through the page cache, every checksum verified.
+fn read_back(dir: &Path) {
+    const FRAMES: u64 = 2_000_000;
+    let dir = dir.join("read");
+    let disk = NativeDisk::new(&dir, Binding::OneThread);
+    let config = JournalConfig { segment_bytes: SEGMENT_BYTES, ..JournalConfig::default() };
+    let (mut journal, _) = Journal::open(disk, &dir, config).expect("it opens");
+    let mut bytes = Vec::new();
+    for seq in 1..=FRAMES {
+        bytes.clear();
+        Frame { seq: Seq(seq), timestamp: Timestamp(seq), stream_id: 0, kind: Kind::Input, payload: &[7; 16] }
+            .append_to(&mut bytes);
+        while !journal.room(bytes.len()) {
+            journal.poll(0);
+        }
+        journal.append(Seq(seq), &bytes);
+    }
+    journal.close().expect("it closes");
+    println!("\nread back, {FRAMES} frames of 16 bytes of payload");
+    for _ in 0..3 {
+        let began = Instant::now();
+        let mut reader = JournalReader::open(&dir, Seq(1)).expect("it opens");
+        let mut frames = 0u64;
+        while let Some(run) = reader.next_run().expect("it is sound") {
+            frames += run.count() as u64;
+        }
+        let runs = frames as f64 / began.elapsed().as_secs_f64() / 1e6;
+        let began = Instant::now();
+        let mut reader = JournalReader::open(&dir, Seq(1)).expect("it opens");
+        while reader.next().expect("it is sound").is_some() {
+            frames += 1;
+        }
+        assert_eq!(frames, 2 * FRAMES);
+        println!("  in runs {runs:.1} M/s, one by one {:.1} M/s", FRAMES as f64 / began.elapsed().as_secs_f64() / 1e6);
+    }
 }
