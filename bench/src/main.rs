@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use ticktape_bench::args::Args;
 use ticktape_bench::header::Header;
 use ticktape_bench::row::Row;
+use ticktape_bench::suites::ring;
 use ticktape_bench::{suites, table};
 
 #[global_allocator]
@@ -23,7 +24,11 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), String> {
-    let args = Args::parse(std::env::args().skip(1))?;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == ring::CHILD) {
+        return ring::child(&arguments[1..]);
+    }
+    let args = Args::parse(arguments)?;
     let mut rows: Vec<Row> = Vec::new();
     println!("{}", Header::take());
     for suite in args.suites {

@@ -6,25 +6,37 @@ use crate::row::Row;
 
 mod book;
 mod core;
+mod e2e;
+mod node;
+pub mod ring;
 
 /// A set of comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
     /// Frames and the codec, on one core.
     Core,
+    /// The embedded node.
+    Node,
+    /// The log ring, between cores and between processes.
+    Ring,
     /// The order book alone, on one core.
     Book,
+    /// The whole path.
+    E2e,
 }
 
 impl Suite {
     /// Every suite, in the order in which `all` runs them.
-    pub const ALL: [Suite; 2] = [Suite::Core, Suite::Book];
+    pub const ALL: [Suite; 5] = [Suite::Core, Suite::Node, Suite::Ring, Suite::Book, Suite::E2e];
 
     /// As written on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Suite::Core => "core",
+            Suite::Node => "node",
+            Suite::Ring => "ring",
             Suite::Book => "book",
+            Suite::E2e => "e2e",
         }
     }
 
@@ -35,7 +47,10 @@ impl Suite {
     pub fn run(self, options: &Options) -> Result<Outcome, String> {
         match self {
             Suite::Core => Ok(core::run(options)),
+            Suite::Node => node::run(options),
+            Suite::Ring => ring::run(options),
             Suite::Book => book::run(options),
+            Suite::E2e => e2e::run(options),
         }
     }
 }
@@ -49,6 +64,15 @@ pub struct Outcome {
     pub percentiles: Vec<Percentiles>,
     /// What a reader has to know: what was left out and why, what was used.
     pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds what another part of the suite found.
+    pub fn append(&mut self, part: Outcome) {
+        self.rows.extend(part.rows);
+        self.percentiles.extend(part.percentiles);
+        self.notes.extend(part.notes);
+    }
 }
 
 /// The budgets in one line, and the rows that fall short by name.

@@ -1,0 +1,137 @@
+//! The whole path: from a client's datagram to the reply, and the stages between without the network.
+
+mod echo;
+mod path;
+mod stages;
+
+use ticktape::link::Tier;
+
+use super::Outcome;
+use crate::args::Options;
+use crate::hop::{Cores, HopTag};
+use crate::latency::{Latency, Percentiles, Stopwatch};
+use crate::raw_disk::{self, Way};
+use crate::rounds::{Contestant, Rounds, interleave_with};
+use crate::row::{Budget, Row};
+
+const SUITE: &str = "e2e";
+/// What a reply may take beyond the raw echo (and the raw append), in µs.
+const BEYOND_US: f64 = 1.0;
+/// What a durable append may take of the raw one.
+const APPEND_TIMES: f64 = 1.15;
+/// Raw appends of a round.
+const APPENDS: usize = 300;
+/// What one small command makes the journal write: a block.
+const APPEND_BYTES: usize = 4096;
+
+type Measured<T> = Result<T, String>;
+
+fn all<T>(results: Vec<Vec<Measured<T>>>) -> Measured<Vec<Vec<T>>> {
+    results.into_iter().map(|rounds| rounds.into_iter().collect()).collect()
+}
+
+fn of(rounds: &[Latency], value: impl Fn(&Latency) -> f64) -> Rounds {
+    rounds.iter().map(value).collect()
+}
+
+/// The way with the lowest median of this round.
+fn fastest_append(ways: &mut [Way]) -> Measured<Latency> {
+    let mut watches: Vec<Stopwatch> = ways.iter().map(|_| Stopwatch::new(APPENDS)).collect();
+    for _ in 0..APPENDS {
+        for (way, watch) in ways.iter_mut().zip(&mut watches) {
+            watch.time(|| (way.append)())?;
+        }
+    }
+    let latencies = watches.into_iter().map(|watch| watch.finish(1.0));
+    Ok(latencies.min_by(|a, b| a.p50().total_cmp(&b.p50())).expect("one way at least"))
+}
+
+fn round_trip_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
+    let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
+    let mut ways = raw_disk::ways(dir.path(), APPEND_BYTES)?;
+    let mut contestants: Vec<Contestant<'_, Measured<Latency>>> = vec![
+        Box::new(|| path::round_trips(options, cores, Tier::Memory)),
+        Box::new(|| path::round_trips(options, cores, Tier::Local)),
+        Box::new(|| echo::round_trips(cores)),
+        Box::new(|| fastest_append(&mut ways)),
+    ];
+    let mut tag = HopTag::default();
+    let results = all(interleave_with(options.rounds, &mut contestants, || tag.probe(cores)))?;
+    drop(contestants);
+    let [memory, local, echo, append] = &results[..] else { unreachable!("four contestants") };
+    let us = |latency: &Latency| latency.p50() / 1e3;
+    let echo_us = of(echo, us);
+    let local_floor = echo_us.pairwise(&of(append, us), |echo, append| echo + APPEND_TIMES * append);
+    let row = |name: &str, ours: &[Latency], floor: Rounds| {
+        Row::lower(SUITE, name, "us", of(ours, us)).floor(floor).budget(Budget::FloorPlus(BEYOND_US)).hop(&tag)
+    };
+    let rows = vec![
+        row("round trip p50, tier memory", memory, echo_us),
+        row("round trip p50, tier local", local, local_floor),
+        Row::lower(SUITE, "raw durable append p50, one block", "us", of(append, us)),
+    ];
+    let percentiles = vec![
+        Percentiles::of("round trip", "tier memory", memory),
+        Percentiles::of("round trip", "tier local", local),
+        Percentiles::of("round trip", "raw echo", echo),
+        Percentiles::of("durable append", "raw", append),
+    ];
+    let notes = vec![
+        "round trips: one order at a time from its send to its first report; every stage on one core, spinning, the client on \
+         the other, spinning"
+            .to_owned(),
+        format!("floors: a UDP echo through the same ports; for local, {APPEND_TIMES} x a raw durable append on top"),
+    ];
+    Ok(Outcome { rows, percentiles, notes })
+}
+
+fn rate_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
+    let (commands, source) = super::book::commands(options)?;
+    let encoded = path::Encoded::of(&commands);
+    let mut contestants: Vec<Contestant<'_, Measured<path::Throughput>>> = vec![
+        Box::new(|| path::max_rate(options, cores, Tier::Memory, &encoded)),
+        Box::new(|| path::max_rate(options, cores, Tier::Local, &encoded)),
+    ];
+    let mut tag = HopTag::default();
+    let results = all(interleave_with(options.rounds, &mut contestants, || tag.probe(cores)))?;
+    drop(contestants);
+    let rates = |at: usize| results[at].iter().map(|run| run.inputs_per_s / 1e6).collect::<Rounds>();
+    let rows = vec![
+        Row::higher(SUITE, "whole path with UDP, tier memory: inputs", "M/s", rates(0)).hop(&tag),
+        Row::higher(SUITE, "whole path with UDP, tier local: inputs", "M/s", rates(1)).hop(&tag),
+    ];
+    let used = results[1].last().map(|run| run.choices.clone());
+    let mut notes = vec![format!("whole path: {} orders a run ({source}) until each is acknowledged", encoded.len())];
+    notes
+        .extend(used.map(|choices| format!("whole path, three threads on two cores: {choices}; the client backs off")));
+    Ok(Outcome { rows, percentiles: Vec::new(), notes })
+}
+
+fn stage_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
+    let mut contestants: Vec<Contestant<'_, Measured<f64>>> = vec![Box::new(|| stages::inputs_per_s(options, cores))];
+    let mut tag = HopTag::default();
+    let results = all(interleave_with(options.rounds, &mut contestants, || tag.probe(cores)))?;
+    let rates: Rounds = results[0].iter().map(|rate| rate / 1e6).collect();
+    let row = Row::higher(SUITE, "sequence + journal + apply + publish: 64 B inputs", "M/s", rates);
+    let notes = vec![
+        "stages without a client's network: sealed into the ring and applied on one core; journaled (durable) and published as \
+         MoldUDP64 over kernel UDP on the other; outputs are encoded, not released"
+            .to_owned(),
+    ];
+    Ok(Outcome { rows: vec![row.budget(Budget::Value(2.0)).hop(&tag)], percentiles: Vec::new(), notes })
+}
+
+/// Runs the suite.
+///
+/// # Errors
+/// What it could not do without, in one line.
+pub fn run(options: &Options) -> Result<Outcome, String> {
+    let Some(cores) = Cores::pair() else {
+        let notes = vec!["skipped: every row needs two cores, and this process may use one".to_owned()];
+        return Ok(Outcome { notes, ..Outcome::default() });
+    };
+    let mut outcome = stage_rows(options, cores)?;
+    outcome.append(rate_rows(options, cores)?);
+    outcome.append(round_trip_rows(options, cores)?);
+    Ok(outcome)
+}

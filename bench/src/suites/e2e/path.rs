@@ -1,0 +1,192 @@
+//! An appliance with the order book and a client, in this process, over kernel UDP on the loopback interface.
+
+use std::time::{Duration, Instant};
+
+use orderbook::{BookConfig, Command, OrderBook, Side, TimeInForce};
+use ticktape::Encode;
+use ticktape::client::Client;
+use ticktape::config::ApplianceConfig;
+use ticktape::link::{ClientConfig, Event, SendError, Tier};
+use ticktape::pipeline::{Appliance, CorePlan, IdleStrategy, Idler, Report};
+use ticktape_nic::Nic;
+use ticktape_nic::udp::{UdpRx, UdpTx};
+use ticktape_tuning::clock::monotonic_ns;
+use ticktape_tuning::pin::pin_current_thread;
+
+use super::Measured;
+use super::echo::{ANY_PORT, open};
+use crate::args::Options;
+use crate::hop::Cores;
+use crate::latency::{Latency, Stopwatch};
+
+/// Round trips of a round; at tier local each waits for the disk.
+const ROUND_TRIPS_MEMORY: usize = 10_000;
+const ROUND_TRIPS_LOCAL: usize = 500;
+/// How long nothing may happen before a run counts as stuck.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Polls between two looks at the clock.
+const POLLS_PER_LOOK: u32 = 4096;
+/// Zero-filled before a round-trip run starts; more than it writes.
+const SEGMENT_BYTES: usize = 16 << 20;
+
+/// Commands in canonical form, back to back.
+pub(super) struct Encoded {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Encoded {
+    pub(super) fn of(commands: &[Command]) -> Self {
+        let mut encoded = Encoded { bytes: Vec::new(), ends: Vec::with_capacity(commands.len()) };
+        for command in commands {
+            command.encode(&mut encoded.bytes);
+            encoded.ends.push(encoded.bytes.len());
+        }
+        encoded
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    #[inline]
+    fn get(&self, at: usize) -> &[u8] {
+        let start = if at == 0 { 0 } else { self.ends[at - 1] };
+        &self.bytes[start..self.ends[at]]
+    }
+}
+
+/// Gives up on a run in which nothing happens any more.
+struct Patience {
+    until: Instant,
+    polls: u32,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Patience { until: Instant::now() + PATIENCE, polls: 0 }
+    }
+
+    #[inline]
+    fn look(&mut self, appliance: &Appliance, what: &str) -> Measured<()> {
+        self.polls += 1;
+        if !self.polls.is_multiple_of(POLLS_PER_LOOK) {
+            return Ok(());
+        }
+        if let Some(fault) = appliance.fault() {
+            return Err(format!("the appliance stopped: {fault}"));
+        }
+        if Instant::now() >= self.until { Err(format!("no {what} within {PATIENCE:?}")) } else { Ok(()) }
+    }
+}
+
+fn start(config: &ApplianceConfig) -> Measured<(Appliance, Client<UdpRx, UdpTx>)> {
+    let appliance = Appliance::start::<OrderBook>(config, &BookConfig::default()).map_err(|error| error.to_string())?;
+    let (rx, tx) = open()?.split();
+    let mut client =
+        Client::new(rx, tx, appliance.local_addr(), &ClientConfig { session: 1, ..ClientConfig::default() });
+    let (mut is_open, mut patience) = (false, Patience::new());
+    while !is_open {
+        client.poll(monotonic_ns(), |event| is_open |= matches!(event, Event::Opened { .. }));
+        patience.look(&appliance, "answer to the handshake")?;
+    }
+    Ok((appliance, client))
+}
+
+fn stop(appliance: Appliance, mut client: Client<UdpRx, UdpTx>) -> Measured<()> {
+    client.close(monotonic_ns());
+    let Report { fault, errors, .. } = appliance.stop();
+    fault.into_iter().chain(errors).next().map_or(Ok(()), Err)
+}
+
+/// The order numbered `n`: a new one far from the other side, then its cancel, and so on.
+fn order(n: u64) -> Command {
+    let id = n / 2 + 1;
+    if n.is_multiple_of(2) {
+        let time_in_force = TimeInForce::GoodTillCancel;
+        Command::New { seq: n, id, side: Side::Buy, price: 100, qty: 1, time_in_force }
+    } else {
+        Command::Cancel { seq: n, id }
+    }
+}
+
+/// One order at a time, from its send to its first report.
+pub(super) fn round_trips(options: &Options, cores: Cores, tier: Tier) -> Measured<Latency> {
+    let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
+    let mut config = ApplianceConfig::new(dir.path(), ANY_PORT);
+    // The stages that the reply waits for come first.
+    let (stages, round_trips) = match tier {
+        Tier::Local => ("sequencer,journaler,executor,egress,publisher", ROUND_TRIPS_LOCAL),
+        _ => ("sequencer,executor,egress,journaler,publisher", ROUND_TRIPS_MEMORY),
+    };
+    let plan: CorePlan = format!("{stages}@{}", cores.there).parse().expect("a plan in due form");
+    (config.tier, config.cores, config.idle) = (tier, Some(plan), IdleStrategy::Spin);
+    (config.journal.segment_bytes, config.journal.prefill_bytes) = (SEGMENT_BYTES, SEGMENT_BYTES);
+    let _ = pin_current_thread(cores.here);
+    let (appliance, mut client) = start(&config)?;
+    let mut watch = Stopwatch::new(round_trips);
+    let mut encoded = Vec::new();
+    let mut patience = Patience::new();
+    for n in 0..round_trips as u64 {
+        encoded.clear();
+        order(n).encode(&mut encoded);
+        watch.time(|| {
+            let sent = client.send(&encoded).map_err(|error| format!("{error:?}"))?;
+            let mut is_answered = false;
+            while !is_answered {
+                client.poll(monotonic_ns(), |event| {
+                    is_answered |= matches!(event, Event::Output { message, .. } if message.client_seq == sent);
+                });
+                patience.look(&appliance, "report")?;
+            }
+            Ok::<(), String>(())
+        })?;
+    }
+    stop(appliance, client)?;
+    Ok(watch.finish(1.0))
+}
+
+/// What a run at the highest rate reached.
+pub(super) struct Throughput {
+    pub(super) inputs_per_s: f64,
+    /// Which cores and idle strategy the appliance used.
+    pub(super) choices: String,
+}
+
+/// All commands as fast as they are taken, until each is acknowledged.
+pub(super) fn max_rate(options: &Options, cores: Cores, tier: Tier, commands: &Encoded) -> Measured<Throughput> {
+    let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
+    let mut config = ApplianceConfig::new(dir.path(), ANY_PORT);
+    config.tier = tier;
+    config.journal.prefill_bytes = config.journal.segment_bytes;
+    let _ = pin_current_thread(cores.here);
+    let (appliance, mut client) = start(&config)?;
+    let choices = format!("{}, idle {}", appliance.choices().cores, appliance.choices().idle);
+    let (mut sent, mut acked_next) = (0, 0_u64);
+    let mut idler = Idler::new(IdleStrategy::Backoff);
+    let mut patience = Patience::new();
+    let begin = Instant::now();
+    while acked_next <= commands.len() as u64 {
+        let mut work = 0;
+        while sent < commands.len() {
+            match client.send(commands.get(sent)) {
+                Ok(_) => (sent, work) = (sent + 1, work + 1),
+                Err(SendError::Full) => break,
+                Err(error) => return Err(format!("the client can't send: {error:?}")),
+            }
+        }
+        work += client.poll(monotonic_ns(), |event| {
+            if let Event::Acked { next } = event {
+                acked_next = next;
+            }
+        });
+        if work > 0 {
+            patience.until = Instant::now() + PATIENCE;
+        }
+        patience.look(&appliance, "progress")?;
+        idler.after_round(work);
+    }
+    let inputs_per_s = commands.len() as f64 / begin.elapsed().as_secs_f64();
+    stop(appliance, client)?;
+    Ok(Throughput { inputs_per_s, choices })
+}
