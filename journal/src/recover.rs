@@ -180,12 +180,9 @@ fn gather<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path, mode: OpenMode
             Ok((header, header_crc)) => facts.segments.push(Segment { path: path.clone(), header, header_crc }),
             Err(HeaderError::Version(version)) => return Err(JournalError::Version { segment: path, version }),
             Err(error) => {
-                // A segment that was begun and never written is zeros to its reserved end.
-                window.chunk = READ_CHUNK_BYTES;
                 let durable = evidence_without_header(disk, window, file).map_err(|error| at(&path, error))?;
                 facts.durable = facts.durable.max(durable);
                 let blank = is_blank(disk, window, file).map_err(|error| at(&path, error))?;
-                window.chunk = ALIGNMENT_BYTES_MAX;
                 facts.strays.push(Stray { path: path.clone(), error, blank });
             }
         }
