@@ -88,8 +88,7 @@ fn every_plan_from_one_thread_to_five_works_at_both_tiers() {
 fn sessions_hear_what_is_sent_to_them_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let appliance = start(&config(dir.path()));
-    let (mut ada, mut bob) =
-        (TestClient::new(appliance.local_addr(), 1), TestClient::new(appliance.local_addr(), 2));
+    let (mut ada, mut bob) = (TestClient::new(appliance.local_addr(), 1), TestClient::new(appliance.local_addr(), 2));
     ada.connect();
     bob.connect();
     ada.send(&Command::Tell { session: 2, word: "hello".to_string() });
@@ -156,9 +155,8 @@ fn an_earlier_incarnation_of_a_client_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let appliance = start(&config(dir.path()));
     let server = appliance.local_addr();
-    let with_epoch = |client_epoch| {
-        TestClient::with(server, &ClientConfig { session: 1, client_epoch, ..ClientConfig::default() })
-    };
+    let with_epoch =
+        |client_epoch| TestClient::with(server, &ClientConfig { session: 1, client_epoch, ..ClientConfig::default() });
     let mut newer = with_epoch(5);
     newer.ask(&Command::Add(1));
     let mut older = with_epoch(4);

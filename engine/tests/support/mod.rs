@@ -29,11 +29,19 @@ pub struct Mailbox {
 pub enum Command {
     Add(i64),
     /// Sends to another session.
-    Tell { session: u64, word: String },
+    Tell {
+        session: u64,
+        word: String,
+    },
     /// Answers so many times.
-    Echo { times: u32, bytes: u32 },
+    Echo {
+        times: u32,
+        bytes: u32,
+    },
     /// Answers `Rang` after so many nanoseconds of sequenced time.
-    Alarm { after_ns: u64 },
+    Alarm {
+        after_ns: u64,
+    },
     Crash,
 }
 
