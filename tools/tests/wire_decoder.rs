@@ -123,8 +123,7 @@ fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
 
 /// Offset of the last commit of a segment.
 fn last_commit(bytes: &[u8]) -> usize {
-    let starts = (0..bytes.len()).step_by(512).filter(|&at| bytes[at..].starts_with(b"TKTC"));
-    starts.last().expect("a commit")
+    (0..bytes.len()).step_by(512).rfind(|&at| bytes[at..].starts_with(b"TKTC")).expect("a commit")
 }
 
 #[test]
