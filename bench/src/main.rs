@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use ticktape_bench::args::Args;
@@ -30,17 +31,22 @@ fn run() -> Result<(), String> {
     }
     let args = Args::parse(arguments)?;
     let mut rows: Vec<Row> = Vec::new();
-    println!("{}", Header::take());
+    say(&Header::take().to_string())?;
     for suite in args.suites {
-        println!("== {} ==", suite.name());
+        say(&format!("== {} ==", suite.name()))?;
         let outcome = suite.run(&args.options)?;
-        println!("{}", table::render(&outcome));
+        say(&table::render(&outcome))?;
         rows.extend(outcome.rows);
     }
-    suites::verdict(&rows).into_iter().for_each(|line| println!("{line}"));
+    say(&suites::verdict(&rows).join("\n"))?;
     if let Some(path) = args.json {
         let text = serde_json::to_string_pretty(&rows).map_err(|error| error.to_string())?;
         std::fs::write(&path, text + "\n").map_err(|error| format!("--json {}: {error}", path.display()))?;
     }
     Ok(())
+}
+
+/// Prints to the standard output. Who reads it may leave early, which ends the run.
+fn say(text: &str) -> Result<(), String> {
+    writeln!(std::io::stdout(), "{text}").map_err(|error| format!("standard output: {error}"))
 }

@@ -10,8 +10,10 @@ use ticktape_journal::{Binding, Disk, NativeDisk};
 
 /// The file's size. Written full of zeros before anything is measured: a first write to a block costs more.
 const FILE_BYTES: usize = 32 << 20;
-/// Direct writes are whole blocks of this, from memory aligned to it.
-const BLOCK_BYTES: usize = 4096;
+/// Direct writes come from memory aligned to this.
+const ALIGNMENT_BYTES: usize = 4096;
+/// Direct writes are whole blocks; the smallest that the file system takes, of these.
+const BLOCK_BYTES: [usize; 2] = [512, 4096];
 
 /// Appends to a zero-filled file: a write, then an fdatasync.
 pub struct RawAppend {
@@ -38,15 +40,17 @@ impl RawAppend {
     /// What the system says; some file systems refuse direct writes.
     pub fn direct(path: &Path, bytes: usize) -> io::Result<Self> {
         zero_filled(path)?;
-        let file = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path)?;
-        let mut raw = Self::new(file, bytes.next_multiple_of(BLOCK_BYTES))?;
-        raw.append()?;
-        Ok(raw)
+        let attempt = |block: usize| {
+            let file = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path)?;
+            let mut raw = Self::new(file, bytes.next_multiple_of(block))?;
+            raw.append().map(|()| raw)
+        };
+        attempt(BLOCK_BYTES[0]).or_else(|_| attempt(BLOCK_BYTES[1]))
     }
 
     fn new(file: File, bytes: usize) -> io::Result<Self> {
-        let buffer = vec![0x5a; bytes + BLOCK_BYTES];
-        let start = buffer.as_ptr().align_offset(BLOCK_BYTES);
+        let buffer = vec![0x5a; bytes + ALIGNMENT_BYTES];
+        let start = buffer.as_ptr().align_offset(ALIGNMENT_BYTES);
         Ok(RawAppend { file, buffer, start, bytes, offset: 0 })
     }
 
@@ -94,7 +98,10 @@ impl PolledAppend {
         let mut disk = NativeDisk::new(dir, Binding::OneThread);
         let opened = disk.run(Op::Open { path, mode: OpenMode::Write }).map_err(|error| error.to_string())?;
         let Outcome::Opened(file) = opened else { return Err("an open file was expected".to_owned()) };
-        let bytes = bytes.next_multiple_of(BLOCK_BYTES);
+        let Ok(Outcome::Stat(stat)) = disk.run(Op::Stat { file }) else {
+            return Err("no alignment to be had".to_owned());
+        };
+        let bytes = bytes.next_multiple_of(stat.alignment);
         let buffer = disk.allocate(bytes).map_err(|error| error.to_string())?;
         Ok(PolledAppend { disk, file, buffer, bytes, offset: 0 })
     }

@@ -130,15 +130,20 @@ impl Durable {
     }
 }
 
-/// Publishes them.
+/// Publishes them, or only keeps up where no feed is wanted.
 struct Publish {
     frames: Consumer,
     publisher: Publisher,
     tx: UdpTx,
+    is_wanted: bool,
 }
 
 impl Publish {
     fn poll(&mut self, now: u64) {
+        if !self.is_wanted {
+            self.frames.poll(PUBLISHED_PER_POLL, |_| {});
+            return;
+        }
         let mut taken = 0;
         while taken < PUBLISHED_PER_POLL {
             let seq = self.frames.next_seq();
@@ -163,8 +168,8 @@ impl Publish {
     }
 }
 
-/// Inputs a second, until all are durable, applied and published.
-pub(super) fn inputs_per_s(options: &Options, cores: Cores) -> Measured<f64> {
+/// Inputs a second, until all are durable, applied and, where it is wanted, published.
+pub(super) fn inputs_per_s(options: &Options, cores: Cores, publishes: bool) -> Measured<f64> {
     let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
     let mut builder = RingBuilder::new(RingConfig { capacity_bytes: RING_BYTES, ..RingConfig::default() });
     let journaler = builder.consumer("journaler");
@@ -186,7 +191,8 @@ pub(super) fn inputs_per_s(options: &Options, cores: Cores) -> Measured<f64> {
         datagram_bytes_max: 1472,
         heartbeat_interval_ns: 1_000_000_000,
     };
-    let mut publish = Publish { frames: published, publisher: Publisher::new(&feed), tx: open()?.split().1 };
+    let mut publish =
+        Publish { frames: published, publisher: Publisher::new(&feed), tx: open()?.split().1, is_wanted: publishes };
 
     let (ready, failed) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
