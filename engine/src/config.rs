@@ -9,7 +9,7 @@ use ticktape_core::frame::{frame_bytes, padded};
 use ticktape_journal::{JournalConfig, Strategy};
 
 use crate::feed::mold;
-use crate::link::{DATA_OVERHEAD_BYTES, Tier};
+use crate::link::{DATA_OVERHEAD_BYTES, Tier, event};
 use crate::machine::StepLimits;
 use crate::payload::COMMAND;
 use crate::pipeline::{CorePlan, CoreSlot, IdleStrategy, StageName};
@@ -201,6 +201,14 @@ impl ApplianceConfig {
         let by_link = self.datagram_bytes_max - DATA_OVERHEAD_BYTES;
         let by_feed = self.datagram_bytes_max - mold::OVERHEAD_BYTES - frame_bytes(COMMAND);
         if self.feed.is_some() { by_link.min(by_feed) } else { by_link }
+    }
+
+    /// With a limit on single outputs that lets each travel to a client in one datagram.
+    pub(crate) fn with_fitting_limits(&self) -> Self {
+        let mut config = self.clone();
+        let fits = self.datagram_bytes_max - DATA_OVERHEAD_BYTES - event::OUTPUT;
+        config.limits.output_bytes_max = self.limits.output_bytes_max.min(fits);
+        config
     }
 
     /// The largest payload that a frame may have: the largest command with its origin.

@@ -58,6 +58,11 @@ pub enum Control {
         /// What it says.
         ack: Ack,
     },
+    /// The client sent a command that no frame can hold.
+    TooLong {
+        /// Whose.
+        session: SessionId,
+    },
     /// The client is gone, by its own word.
     Bye {
         /// Whose.

@@ -66,8 +66,6 @@ pub struct EgressCounters {
     pub link: LinkCounters,
     /// Outputs released to sessions.
     pub released: u64,
-    /// Outputs that no datagram can hold. Their sessions see a gap.
-    pub too_long: u64,
     /// Sessions that were dropped for not keeping up.
     pub slow: u64,
     /// Datagrams sent again, in messages.
@@ -123,11 +121,8 @@ impl SessionLinks {
             match link.sender.push_parts(&head, output.bytes) {
                 Ok(_) => break,
                 Err(SendError::Full) => link.forget_oldest(&mut self.counters),
-                Err(SendError::TooLong { .. } | SendError::Closed) => {
-                    self.counters.too_long += 1;
-                    let _ = link.sender.push_parts(&head, &[]);
-                    break;
-                }
+                // The machine's limit on one output is what a datagram holds.
+                Err(error @ (SendError::TooLong { .. } | SendError::Closed)) => unreachable!("{error}"),
             }
         }
         self.counters.released += 1;
@@ -226,6 +221,13 @@ impl<T: Tx> Egress<T> {
             }
             Control::Refuse { to, identity, refuse } => self.send(to, &identity, &Packet::Refuse(refuse)),
             Control::Resync { to, identity, reason } => self.send(to, &identity, &Packet::Resync { reason, first: 0 }),
+            Control::TooLong { session } => {
+                let link = sessions.links.get(&session);
+                if let Some((to, client_epoch)) = link.and_then(|link| Some((link.address?, link.client_epoch))) {
+                    let identity = Identity { session: session.0, client_epoch, appliance_epoch: 0 };
+                    self.send(to, &identity, &Packet::Bye(ByeReason::TooLong));
+                }
+            }
             Control::Bye { session } => {
                 if let Some(link) = sessions.links.get_mut(&session) {
                     link.address = None;

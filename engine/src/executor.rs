@@ -13,7 +13,7 @@ use ticktape_shm::Consumer;
 use crate::machine::{Machine, Progress, StepError, StepLimits};
 use crate::metrics::StageLatency;
 use crate::outputs::{OutputWriter, RECORD_BYTES, Record};
-use crate::payload::{Origin, decode_session};
+use crate::payload::{Origin, decode_session_open};
 
 /// Frames applied in one poll: small, so that stages on the same core wait a few microseconds at most.
 const FRAMES_PER_POLL_MAX: usize = 32;
@@ -169,7 +169,7 @@ fn origin(frame: &Frame<'_>) -> Option<Origin> {
     match frame.kind {
         Kind::SessionInput => Origin::split(frame.payload).map(|(origin, _)| origin),
         Kind::SessionOpen => {
-            decode_session(frame.payload).map(|(session, client_epoch)| Origin { session, client_epoch, client_seq: 0 })
+            decode_session_open(frame.payload).map(|origin| Origin { client_seq: origin.client_seq - 1, ..origin })
         }
         _ => None,
     }

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 
-use ticktape_core::frame::SEQ;
 use ticktape_core::{Nanos, Seq};
 use ticktape_journal::{Disk, Journal, JournalError};
 use ticktape_shm::{Consumer, DurableMark};
@@ -14,6 +13,9 @@ use crate::metrics::StageLatency;
 
 /// Frames taken in one poll. Enough for a full commit of small frames; more would only delay the first one's write.
 const FRAMES_PER_POLL_MAX: usize = 1024;
+
+/// Ring bytes taken at once: a good part of a commit. A run never spans two commits, so larger ones would leave them less full.
+const RUN_BYTES_MAX: usize = 32 << 10;
 
 /// Batches whose ring space is held apart. The disk has far fewer writes in flight; beyond it batches are held as one.
 const HELD_BATCHES_MAX: usize = 4096;
@@ -24,6 +26,7 @@ pub struct Journaler<D: Disk> {
     journal: Journal<D>,
     mark: DurableMark,
     held: VecDeque<(Seq, u64)>,
+    run_bytes_max: usize,
     durable: Seq,
     latency: StageLatency,
 }
@@ -33,7 +36,9 @@ impl<D: Disk> Journaler<D> {
     pub fn new(frames: Consumer, journal: Journal<D>, mark: DurableMark, latency: StageLatency) -> Self {
         let durable = journal.durable();
         assert_eq!(frames.next_seq(), journal.appended().next(), "the ring starts where the journal ends");
-        Journaler { frames, journal, mark, held: VecDeque::with_capacity(HELD_BATCHES_MAX), durable, latency }
+        let run_bytes_max = RUN_BYTES_MAX.min(journal.config().frame_bytes_max());
+        let held = VecDeque::with_capacity(HELD_BATCHES_MAX);
+        Journaler { frames, journal, mark, held, run_bytes_max, durable, latency }
     }
 
     /// One duty cycle; returns the frames taken plus the disk's work.
@@ -61,14 +66,14 @@ impl<D: Disk> Journaler<D> {
         let mut taken = 0;
         let mut last = Seq::ZERO;
         while taken < FRAMES_PER_POLL_MAX {
-            let Some(frame) = self.frames.peek() else { break };
-            if !self.journal.room(frame.len()) {
+            let Some(run) = self.frames.run(self.run_bytes_max) else { break };
+            if !self.journal.room(run.bytes.len()) {
                 break;
             }
-            last = Seq(u64::from_le_bytes(frame[SEQ..SEQ + 8].try_into().expect("eight bytes")));
-            self.journal.append(last, frame);
+            self.journal.append_run(run.first_seq, run.frames as u32, run.bytes);
+            last = Seq(run.first_seq.0 + run.frames as u64 - 1);
+            taken += run.frames;
             self.frames.advance();
-            taken += 1;
         }
         if taken > 0 {
             self.hold(last);

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use ticktape_core::limits::{OUTPUT_BYTES_MAX, OUTPUTS_PER_STEP_BYTES_MAX, OUTPUTS_PER_STEP_COUNT_MAX};
 use ticktape_core::{Ctx, Decode, Effects, Encode, Frame, Kind, Seq, Service, SessionEvent, Target, Timestamp};
 
-use crate::payload::{Origin, decode_epoch_change, decode_session};
+use crate::payload::{Origin, decode_epoch_change, decode_session, decode_session_open};
 use crate::session::{Admission, Sessions};
 use crate::timer::Timers;
 
@@ -240,9 +240,10 @@ impl<S: Service> Machine<S> {
                 }
             }
             Kind::SessionOpen => {
-                let (session, client_epoch) = decode_session(frame.payload).ok_or(damaged)?;
-                if self.sessions.open(session, client_epoch) {
-                    self.run(seq, None, |service, ctx| service.on_session(SessionEvent::Opened(session), ctx))?;
+                let origin = decode_session_open(frame.payload).ok_or(damaged)?;
+                if self.sessions.open(&origin) {
+                    let event = SessionEvent::Opened(origin.session);
+                    self.run(seq, None, |service, ctx| service.on_session(event, ctx))?;
                 }
                 Ok(())
             }
@@ -261,8 +262,8 @@ impl<S: Service> Machine<S> {
                 self.epoch = epoch;
                 Ok(())
             }
-            Kind::Tick | Kind::TimerFired | Kind::SnapshotMark | Kind::Heartbeat => Ok(()),
-            Kind::Output => Err(damaged),
+            Kind::Tick | Kind::TimerFired | Kind::SnapshotMark => Ok(()),
+            Kind::Output | Kind::Heartbeat => Err(damaged),
         }
     }
 

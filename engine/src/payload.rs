@@ -13,8 +13,12 @@ pub const CLIENT_EPOCH: usize = 8;
 pub const CLIENT_SEQ: usize = 12;
 /// Offset of the command in a `SessionInput` payload.
 pub const COMMAND: usize = 20;
-/// Size of a `SessionOpen` or `SessionClose` payload.
+/// Size of a `SessionClose` payload, and of what all three begin with.
 pub const SESSION_BYTES: usize = 12;
+/// Offset of the first client seq to come in a `SessionOpen` payload.
+pub const FIRST_SEQ: usize = 12;
+/// Size of a `SessionOpen` payload.
+pub const SESSION_OPEN_BYTES: usize = 20;
 
 /// Offset of the epoch in an `EpochChange` payload.
 pub const EPOCH: usize = 0;
@@ -35,17 +39,23 @@ const SESSION_INPUT_FIELDS: &[Field] = &[
     Field { offset: COMMAND, bytes: 0, name: "command" },
 ];
 
+const SESSION_OPEN_FIELDS: &[Field] = &[
+    SESSION_FIELDS[0],
+    SESSION_FIELDS[1],
+    Field { offset: FIRST_SEQ, bytes: SESSION_OPEN_BYTES - FIRST_SEQ, name: "first_seq" },
+];
+
 const EPOCH_CHANGE_FIELDS: &[Field] = &[
     Field { offset: EPOCH, bytes: SCHEMA_VERSION - EPOCH, name: "epoch" },
     Field { offset: SCHEMA_VERSION, bytes: EPOCH_CHANGE_BYTES - SCHEMA_VERSION, name: "schema_version" },
 ];
 
-const _: () = assert!(SESSION_BYTES == CLIENT_SEQ, "both kinds of payload begin alike");
+const _: () = assert!(SESSION_BYTES == CLIENT_SEQ && FIRST_SEQ == CLIENT_SEQ, "the payloads begin alike");
 
 /// Every table of WIRE.md, "Inputs on the log", in its order.
 pub const TABLES: [Table; 4] = [
     Table { name: "SessionInput", from: 0, fields: SESSION_INPUT_FIELDS },
-    Table { name: "SessionOpen", from: 0, fields: SESSION_FIELDS },
+    Table { name: "SessionOpen", from: 0, fields: SESSION_OPEN_FIELDS },
     Table { name: "SessionClose", from: 0, fields: SESSION_FIELDS },
     Table { name: "EpochChange", from: 0, fields: EPOCH_CHANGE_FIELDS },
 ];
@@ -84,7 +94,17 @@ impl Origin {
     }
 }
 
-/// A `SessionOpen` or `SessionClose` payload.
+/// A `SessionOpen` payload: the session's commands of this client epoch begin at `first_seq`.
+pub fn encode_session_open(session: SessionId, client_epoch: u32, first_seq: u64) -> [u8; SESSION_OPEN_BYTES] {
+    Origin { session, client_epoch, client_seq: first_seq }.encode()
+}
+
+/// Reads what [`encode_session_open`] wrote: an origin whose seq is the first to come.
+pub fn decode_session_open(payload: &[u8]) -> Option<Origin> {
+    Origin::split(payload).map(|(origin, _)| origin).filter(|origin| origin.client_seq > 0)
+}
+
+/// A `SessionClose` payload.
 pub fn encode_session(session: SessionId, client_epoch: u32) -> [u8; SESSION_BYTES] {
     let mut out = [0; SESSION_BYTES];
     out[..CLIENT_EPOCH].copy_from_slice(&session.0.to_le_bytes());

@@ -19,7 +19,7 @@ use crate::link::{
 };
 use crate::log::LogWriter;
 use crate::metrics::{Arrivals, StageLatency};
-use crate::payload::{self, Origin, encode_session};
+use crate::payload::{self, Origin, encode_session_open};
 use crate::session::Sessions;
 
 /// Datagrams taken in one poll: what one `recvmmsg` fetches cheaply, and few enough that other stages on the core wait
@@ -266,7 +266,9 @@ impl Desk {
             return;
         }
         if data.messages().any(|command| command.len() > self.config.command_bytes_max) {
+            // It would be sent again for ever: the client hears why it is over.
             self.counters.commands_too_long += 1;
+            self.tell(Control::TooLong { session });
             return;
         }
         let Some(link) = self.sessions.get_mut(&session) else { return };
@@ -318,12 +320,16 @@ impl Desk {
     fn is_connected(&mut self, from: SocketAddrV4, identity: &Identity) -> bool {
         let link = self.sessions.get(&SessionId(identity.session));
         let address = link.and_then(|link| link.address);
-        if address == Some(from) && identity.appliance_epoch == self.config.epoch {
+        let is_current = link.is_some_and(|link| link.receiver.epoch() == identity.client_epoch);
+        if address == Some(from) && is_current && identity.appliance_epoch == self.config.epoch {
             return true;
         }
-        let (drop, reason) = match address {
-            _ if identity.appliance_epoch != self.config.epoch => (DropReason::StaleEpoch, ResyncReason::EpochChanged),
-            _ => (DropReason::ForeignSession, ResyncReason::UnknownSession),
+        let (drop, reason) = if identity.appliance_epoch != self.config.epoch {
+            (DropReason::StaleEpoch, ResyncReason::EpochChanged)
+        } else if address == Some(from) {
+            (DropReason::StaleEpoch, ResyncReason::UnknownSession)
+        } else {
+            (DropReason::ForeignSession, ResyncReason::UnknownSession)
         };
         self.counters.link.count(drop);
         self.tell(Control::Resync { to: from, identity: *identity, reason });
@@ -364,7 +370,7 @@ impl Desk {
         }
         let goes_on = link.is_some_and(|link| link.open && link.receiver.epoch() == client_epoch);
         if !goes_on {
-            let payload = encode_session(session, client_epoch);
+            let payload = encode_session_open(session, client_epoch, hello.first_seq);
             let seq = log.append(now, Kind::SessionOpen, &payload, &[]).map_err(|_| None)?;
             self.arrivals.set(seq, 0);
         }

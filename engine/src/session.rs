@@ -40,15 +40,17 @@ impl Sessions {
         Sessions::default()
     }
 
-    /// Opens a session, or opens it again: a higher reign starts its commands from 1; a lower one changes nothing. Returns
-    /// whether it is a new reign.
-    pub fn open(&mut self, session: SessionId, client_epoch: u32) -> bool {
+    /// Opens a session, or opens it again: in a higher reign its commands begin at `origin.client_seq`; a lower one changes nothing.
+    /// Returns whether anything changed.
+    pub fn open(&mut self, origin: &Origin) -> bool {
+        let Origin { session, client_epoch, client_seq: first_seq } = *origin;
+        let is_new = !self.table.contains_key(&session);
         let state = self.table.entry(session).or_default();
         if state.open && client_epoch <= state.client_epoch || client_epoch < state.client_epoch {
             return false;
         }
-        if client_epoch > state.client_epoch {
-            state.client_seq = 0;
+        if is_new || client_epoch > state.client_epoch {
+            state.client_seq = first_seq - 1;
         }
         state.client_epoch = client_epoch;
         state.open = true;
@@ -100,7 +102,7 @@ mod tests {
     #[test]
     fn a_command_is_applied_once_however_often_it_is_sent() {
         let mut sessions = Sessions::new();
-        assert!(sessions.open(SessionId(1), 1));
+        assert!(sessions.open(&origin(1, 1)));
         assert_eq!(sessions.admit(&origin(1, 1)), Admission::Apply);
         assert_eq!(sessions.admit(&origin(1, 2)), Admission::Apply);
         for seq in 0..=2 {
@@ -111,32 +113,41 @@ mod tests {
     #[test]
     fn a_higher_reign_starts_over_and_a_lower_one_is_a_zombie() {
         let mut sessions = Sessions::new();
-        sessions.open(SessionId(1), 5);
+        sessions.open(&origin(5, 1));
         sessions.admit(&origin(5, 9));
-        assert!(sessions.open(SessionId(1), 6));
+        assert!(sessions.open(&origin(6, 1)));
         assert_eq!(sessions.admit(&origin(6, 1)), Admission::Apply);
         assert_eq!(sessions.admit(&origin(5, 10)), Admission::Duplicate);
-        assert!(!sessions.open(SessionId(1), 5));
+        assert!(!sessions.open(&origin(5, 1)));
         assert_eq!(sessions.get(SessionId(1)).unwrap().client_epoch, 6);
     }
 
     #[test]
     fn closing_keeps_the_record_so_that_a_late_duplicate_stays_one() {
         let mut sessions = Sessions::new();
-        sessions.open(SessionId(1), 1);
+        sessions.open(&origin(1, 1));
         sessions.admit(&origin(1, 1));
         assert!(sessions.close(SessionId(1)));
         assert!(!sessions.close(SessionId(1)));
-        assert!(sessions.open(SessionId(1), 1), "the same reign may come back after a close");
+        assert!(sessions.open(&origin(1, 1)), "the same reign may come back after a close");
         assert_eq!(sessions.admit(&origin(1, 1)), Admission::Duplicate);
+    }
+
+    #[test]
+    fn commands_begin_where_the_opening_says_and_earlier_ones_are_duplicates() {
+        let mut sessions = Sessions::new();
+        sessions.open(&origin(1, 9));
+        assert_eq!(sessions.get(SessionId(1)).unwrap().client_seq, 8);
+        assert_eq!(sessions.admit(&origin(1, 8)), Admission::Duplicate);
+        assert_eq!(sessions.admit(&origin(1, 9)), Admission::Apply);
     }
 
     #[test]
     fn events_are_counted_over_all_reigns() {
         let mut sessions = Sessions::new();
-        sessions.open(SessionId(1), 1);
+        sessions.open(&origin(1, 1));
         assert_eq!(sessions.next_event(SessionId(1)), 1);
-        sessions.open(SessionId(1), 2);
+        sessions.open(&origin(2, 1));
         assert_eq!(sessions.next_event(SessionId(1)), 2);
     }
 }

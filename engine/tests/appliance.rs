@@ -178,6 +178,86 @@ fn a_client_of_another_schema_is_refused_by_name() {
 }
 
 #[test]
+fn a_session_without_commands_keeps_the_number_it_begins_at_over_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path());
+    let appliance = start(&config);
+    let from_nine = ClientConfig { first_seq: 9, ..ClientConfig::default() };
+    let mut client = TestClient::with(appliance.local_addr(), &from_nine);
+    client.connect();
+    stop(appliance);
+    let appliance = start(&config);
+    client.redirect(appliance.local_addr());
+    assert_eq!(client.ask(&Command::Add(1)), &Answer::Total(1));
+    assert_eq!((client.events[0].1, &client.closed), (9, &None));
+    stop(appliance);
+}
+
+#[test]
+fn an_earlier_incarnation_cannot_speak_for_its_successor_even_from_the_same_address() {
+    use ticktape::link::{ByeReason, Hello, Identity, Packet};
+
+    let dir = tempfile::tempdir().unwrap();
+    let appliance = start(&config(dir.path()));
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(appliance.local_addr()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let identity = |client_epoch| Identity { session: 1, client_epoch, appliance_epoch: appliance.epoch() };
+    let say = |client_epoch, packet: Packet<'_>| {
+        let mut bytes = [0; 128];
+        let len = packet.encode(&identity(client_epoch), &mut bytes).unwrap();
+        socket.send(&bytes[..len]).unwrap();
+    };
+    let hear = |wanted: &dyn Fn(&Packet<'_>) -> bool| {
+        let mut bytes = [0; 2048];
+        loop {
+            let len = socket.recv(&mut bytes).unwrap();
+            if wanted(&Packet::decode(&bytes[..len]).unwrap().1) {
+                break;
+            }
+        }
+    };
+    let hello = Hello { nonce: 1, resume_next: 1, first_seq: 1, window: 64, datagram_bytes_max: 1472, schema: 1 };
+    for client_epoch in [1, 2] {
+        say(client_epoch, Packet::Hello(hello));
+        hear(&|packet| matches!(packet, Packet::Welcome(_)));
+    }
+    say(1, Packet::Bye(ByeReason::Done));
+    hear(&|packet| matches!(packet, Packet::Resync { .. }));
+    // The successor is still connected: a heartbeat of its own is no reason to send it to a new handshake.
+    say(2, Packet::Heartbeat { next_seq: 1 });
+    hear(&|packet| matches!(packet, Packet::Ack(_)));
+    let report = stop(appliance);
+    assert_eq!(report.counter(StageName::Sequencer, "stale_epoch"), 1);
+    assert_eq!(report.counter(StageName::Sequencer, "foreign_session"), 0);
+}
+
+#[test]
+fn a_command_that_no_frame_can_hold_ends_the_link_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.feed = Some(ticktape::config::FeedConfig::on_loopback("239.255.84.86:19777".parse().unwrap()));
+    let appliance = start(&config);
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    client.send_bytes(&[0; 1430]);
+    client.until("the refusal", |client| client.closed.is_some());
+    assert!(client.closed.unwrap().contains("larger than a frame"));
+    let report = stop(appliance);
+    assert!(report.counter(StageName::Sequencer, "commands_too_long") > 0);
+}
+
+#[test]
+fn an_output_that_no_datagram_can_hold_stops_the_appliance_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let appliance = start(&config(dir.path()));
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    client.send(&Command::Echo { times: 1, bytes: 2000 });
+    client.until("the fault", |_| appliance.fault().is_some());
+    assert!(appliance.stop().fault.unwrap().contains("the largest 2006"));
+    assert!(client.events.is_empty());
+}
+
+#[test]
 fn a_client_that_does_not_listen_holds_up_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config(dir.path());

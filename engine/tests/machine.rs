@@ -1,7 +1,7 @@
 //! The deterministic engine, driven frame by frame.
 
 use ticktape::machine::{Machine, Progress, StepError, StepLimits};
-use ticktape::payload::{Origin, encode_epoch_change, encode_session};
+use ticktape::payload::{Origin, encode_epoch_change, encode_session_open};
 use ticktape::{Ctx, Decode, Encode, Frame, Kind, Seq, Service, SessionEvent, SessionId, Target, TimerId, Timestamp};
 
 /// Remembers what happened to it, and does what it is told.
@@ -135,7 +135,7 @@ fn a_deadline_in_the_past_fires_with_the_next_frame_and_time_does_not_go_back() 
 #[test]
 fn a_retry_is_not_applied_again() {
     let mut machine = machine();
-    apply(&mut machine, 1, 1, Kind::SessionOpen, &encode_session(SessionId(7), 1)).unwrap();
+    apply(&mut machine, 1, 1, Kind::SessionOpen, &encode_session_open(SessionId(7), 1, 1)).unwrap();
     let first = apply(&mut machine, 2, 2, Kind::SessionInput, &session_input(7, 1, Command::Say(1))).unwrap();
     assert_eq!(first, [(Target::Session(SessionId(7)), 1, 1, Event::Said(1))]);
     assert_eq!(apply(&mut machine, 3, 3, Kind::SessionInput, &session_input(7, 1, Command::Say(1))).unwrap(), []);

@@ -270,6 +270,10 @@ impl ClientLink {
             }
             // What is missing there is sent again when its wait runs out.
             Packet::Nack(_) => Ok(()),
+            Packet::Bye(ByeReason::TooLong) => {
+                self.end(CloseReason::CommandTooLong, on_event);
+                Ok(())
+            }
             Packet::Bye(_) => {
                 self.reconnect(now);
                 on_event(Event::Disconnected);

@@ -8,6 +8,8 @@ use super::packet::{RefuseReason, Tier};
 pub enum CloseReason {
     /// Its owner closed it.
     Done,
+    /// An input was larger than the appliance takes; see [`ClientLink::message_bytes_max`](super::ClientLink::message_bytes_max).
+    CommandTooLong,
     /// The appliance refused.
     Refused {
         /// Why.
@@ -43,6 +45,7 @@ impl std::fmt::Display for CloseReason {
             CloseReason::InputsLost { from, to } => {
                 write!(f, "appliance lost acknowledged inputs {from} to {}: begin a higher client epoch", to - 1)
             }
+            CloseReason::CommandTooLong => f.write_str("appliance refused an input larger than a frame there may hold"),
             CloseReason::EpochReused { expected } => {
                 write!(f, "client epoch was used before, up to input {}: begin a higher one", expected - 1)
             }

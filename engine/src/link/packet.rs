@@ -198,6 +198,8 @@ code! {
         Stopping = 2,
         /// It could not keep up.
         Slow = 3,
+        /// It sent a message larger than the Welcome's `datagram_bytes_max` allows: this would come again for ever.
+        TooLong = 4,
     }
 }
 

@@ -163,6 +163,7 @@ impl Appliance {
         S::Output: Send,
     {
         config.validate()?;
+        let config = &config.with_fitting_limits();
         let usable = pin::usable_cores();
         let plan = config.cores.clone().unwrap_or_else(|| CorePlan::for_cores(usable.len()));
         let cores = plan.assign(&usable)?;
@@ -322,6 +323,10 @@ where
 
     let (machine, recovered_epoch, sessions) = recover::<S>(config, service)?;
     let epoch = u32::try_from(recovered.last_epoch.max(recovered_epoch) + 1).expect("four billion starts");
+    if config.feed.is_some() && FeedSession::new(0, epoch).is_err() {
+        let message = format!("epoch {epoch} does not fit the feed's session name: begin a new journal");
+        return Err(ConfigError { place: "feed".to_string(), message }.into());
+    }
     journal.set_epoch(u64::from(epoch));
     let sessions = sessions(epoch, &machine);
 
@@ -373,7 +378,7 @@ where
     let feed = feed_nic.zip(config.feed.as_ref()).map(|(nic, feed)| {
         choices.feed =
             Some(format!("MoldUDP64 on {}{}", feed.a, feed.b.map_or(String::new(), |b| format!(" and {b}"))));
-        let session = FeedSession::new(feed.stream(), epoch).expect("checked by the configuration");
+        let session = FeedSession::new(feed.stream(), epoch).expect("checked above");
         let publisher = Publisher::new(&feed::FeedConfig {
             session,
             first_seq: last.next().0,

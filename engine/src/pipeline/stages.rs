@@ -308,7 +308,6 @@ impl<T: Tx + Send> Stage for EgressStage<T> {
         let counters = self.egress.counters();
         let mut report = StageReport::default();
         report.counters.push(("released_outputs", counters.released));
-        report.counters.push(("too_long_outputs", counters.too_long));
         report.counters.push(("slow_sessions", counters.slow));
         report.counters.push(("resent_messages", counters.resent));
         report.counters.extend(counters.link.met().map(|(reason, times)| (reason.name(), times)));

@@ -59,9 +59,19 @@ pub(super) fn preallocate(file: &File, bytes: u64) -> io::Result<()> {
 
 /// Takes the exclusive lock of this open file description; it goes with the last descriptor, however the process ends.
 pub(super) fn lock(file: &File) -> io::Result<()> {
+    set_lock(file, libc::F_WRLCK)
+}
+
+/// Gives the lock back at once: a process that another thread is just forking would hold a copy of the descriptor until it executes.
+pub(super) fn unlock(file: &File) {
+    // Giving up a lock can only fail for an argument that is wrong.
+    let _ = set_lock(file, libc::F_UNLCK);
+}
+
+fn set_lock(file: &File, kind: libc::c_int) -> io::Result<()> {
     // SAFETY: an all-zero flock is a valid value of that plain struct.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;
     // SAFETY: the descriptor is open and the pointer is to a flock, as F_OFD_SETLK expects.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == 0 {

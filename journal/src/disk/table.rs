@@ -14,11 +14,21 @@ struct Entry {
     direct: bool,
 }
 
+/// A lock that is held.
+#[derive(Debug)]
+struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        sys::unlock(&self.0);
+    }
+}
+
 /// The open files of one disk.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: Vec<Option<Entry>>,
-    locks: Vec<File>,
+    locks: Vec<Lock>,
     /// Whether files are opened for writing past the page cache.
     direct_writes: bool,
 }
@@ -59,7 +69,7 @@ impl Table {
     fn lock(&mut self, path: &Path) -> io::Result<()> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         sys::lock(&file)?;
-        self.locks.push(file);
+        self.locks.push(Lock(file));
         Ok(())
     }
 
