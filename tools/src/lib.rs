@@ -39,7 +39,7 @@ use clap::{CommandFactory, FromArgMatches};
 use ticktape::Service;
 
 pub use failure::Failure;
-pub use service::{Outputs, ServiceOptions};
+pub use service::{MakeOutputs, Outputs, ServiceOptions};
 
 use args::Args;
 use service::{AnyService, ServiceEntry};
@@ -97,3 +97,8 @@ impl Tools {
         }
     }
 }
+
+/// The README's programs compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -20,10 +20,13 @@ pub trait Outputs<O> {
     fn finish(self: Box<Self>) -> (u64, String);
 }
 
+/// Makes a gatherer for one replay.
+pub type MakeOutputs<O> = fn() -> Box<dyn Outputs<O>>;
+
 /// What a service may add to the commands.
 pub struct ServiceOptions<O> {
     /// Makes a gatherer of reports for one replay; `None` hashes the outputs' encodings instead.
-    pub reports: Option<fn() -> Box<dyn Outputs<O>>>,
+    pub reports: Option<MakeOutputs<O>>,
 }
 
 impl<O> Default for ServiceOptions<O> {

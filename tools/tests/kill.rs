@@ -83,7 +83,7 @@ impl Trader {
         };
         Trader {
             client: Client::new(rx, tx, server, &config),
-            orders: orderbook::flow::load(&fixture()).unwrap(),
+            orders: orderbook::flow::load(fixture()).unwrap(),
             sent: 0,
             events: 0,
             reports: ReportStream::new(),
