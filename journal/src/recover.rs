@@ -21,7 +21,7 @@ pub struct Recovered {
     pub first_seq: Seq,
     /// The seq that the next append has to have.
     pub next_seq: Seq,
-    /// The epoch of the last frames, or of the last segment's beginning.
+    /// The epoch of the last commit that was kept.
     pub last_epoch: u64,
     /// What was cut off, if anything that looked like data was.
     pub cut: Option<Cut>,
@@ -193,8 +193,8 @@ fn gather<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path, mode: OpenMode
     Ok(facts)
 }
 
-/// Reads segments from the last one back, until one is known to be preceded by acknowledged frames only: what breaks off
-/// before that is never cut, and whoever reads it will meet the damage.
+/// Reads segments from the last one back, until one is known to hold an acknowledged frame: what breaks off before that is
+/// never cut, and whoever reads it will meet the damage. So the segment that the log ends in, whichever that is, was read.
 fn read_back_to_the_acknowledged<D: Disk>(
     disk: &mut D,
     window: &mut Window,
@@ -212,7 +212,7 @@ fn read_back_to_the_acknowledged<D: Disk>(
         run(disk, &segment.path, Op::Close { file })?;
         durable = durable.max(found.facts.durable);
         facts.scans[index] = Some(found);
-        if durable.next() >= segment.header.first_seq {
+        if durable >= segment.header.first_seq {
             break;
         }
     }
@@ -276,11 +276,12 @@ fn adopt<D: Disk>(
         run(disk, &segment.path, Op::Rename { from: &segment.path, to: &to })?;
     }
     run(disk, dir, Op::SyncDir { path: dir })?;
-    let last = keep.checked_sub(1).map(|index| (&facts.segments[index], facts.scans[index].as_ref()));
-    let link = last.map_or(Link::default(), |(segment, scan)| Link {
-        salt: segment.header.salt(),
-        checksum: scan.map_or(0, |scan| scan.checksum),
+    let last = keep.checked_sub(1).map(|index| {
+        let scan = facts.scans[index].as_ref();
+        (&facts.segments[index], scan.expect("the segment that the log ends in was read"))
     });
+    let link =
+        last.map_or(Link::default(), |(segment, scan)| Link { salt: segment.header.salt(), checksum: scan.checksum });
     let durable = Seq(next_seq.0 - 1);
     if durable > facts.durable && durable > Seq::ZERO {
         write_seal(disk, dir, durable)?;
@@ -288,7 +289,7 @@ fn adopt<D: Disk>(
     let recovered = Recovered {
         first_seq: if keep == 0 { next_seq } else { facts.segments[0].header.first_seq },
         next_seq,
-        last_epoch: last.map_or(0, |(segment, scan)| scan.map_or(segment.header.epoch, |scan| scan.epoch)),
+        last_epoch: last.map_or(0, |(_, scan)| scan.epoch),
         cut: cut.then(|| cut_of(facts, keep, next_seq)),
         segments: keep,
     };

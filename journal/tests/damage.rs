@@ -5,15 +5,9 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{append, clock, frame, open, padded, payload, read, small};
+use common::{append, clock, frame, open, padded, payload, read, scratch, small};
 use ticktape_core::Seq;
 use ticktape_journal::{Damage, JournalError, names};
-
-/// Memory, where there is such a file system: thousands of recoveries sync there for nothing.
-fn scratch() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap()
-}
 
 /// A journal of three openings, cleanly closed; one of them rolled. Its directory and frames.
 fn sealed_journal() -> (tempfile::TempDir, Vec<Vec<u8>>) {

@@ -6,6 +6,12 @@ use std::path::Path;
 use ticktape_core::{Frame, Kind, Seq, Timestamp, frame};
 use ticktape_journal::{Disk, FileDisk, Journal, JournalConfig, JournalError, JournalReader, Recovered, Salts};
 
+/// Memory, where there is such a file system: thousands of recoveries sync there for nothing.
+pub fn scratch() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// Small enough that a few hundred frames roll over several segments.
 pub fn small() -> JournalConfig {
     JournalConfig {
