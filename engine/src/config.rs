@@ -97,7 +97,7 @@ impl JournalFile {
             None => journal.strategy,
             Some("group") => Strategy::Group,
             Some("dsync") => Strategy::Dsync,
-            Some(other) => return Err(format!("journal.strategy = \"{other}\" is unknown: one of group, dsync")),
+            Some(other) => return Err(format!("journal.strategy = {other:?} is unknown: one of group, dsync")),
         };
         Ok(())
     }
@@ -176,7 +176,7 @@ impl ApplianceConfig {
         config.tier = match file.tier.as_deref() {
             None | Some("local") => Tier::Local,
             Some("memory") => Tier::Memory,
-            Some(other) => return Err(format!("tier = \"{other}\" is unknown: one of memory, local")),
+            Some(other) => return Err(format!("tier = {other:?} is unknown: one of memory, local")),
         };
         if let Some(idle) = file.idle {
             config.idle = idle.parse()?;
@@ -246,7 +246,7 @@ impl ApplianceConfig {
             let fits = feed.stream.len() == 4
                 && feed.stream.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
             if !fits {
-                return bad("feed.stream", format!("\"{}\" is not four characters of 0-9 and A-Z", feed.stream));
+                return bad("feed.stream", format!("{:?} is not four characters of 0-9 and A-Z", feed.stream));
             }
         }
         Ok(())

@@ -56,7 +56,7 @@ impl FromStr for IdleStrategy {
             "spin" => Ok(IdleStrategy::Spin),
             "backoff" => Ok(IdleStrategy::Backoff),
             "auto" => Ok(IdleStrategy::Auto),
-            _ => Err(format!("idle strategy \"{text}\" is unknown: one of spin, backoff, auto")),
+            _ => Err(format!("idle strategy {text:?} is unknown: one of spin, backoff, auto")),
         }
     }
 }

@@ -90,7 +90,7 @@ impl fmt::Display for PlanError {
         f.write_str("core plan: ")?;
         match self {
             PlanError::UnknownStage(name) => {
-                write!(f, "stage \"{name}\" is unknown: one of ")?;
+                write!(f, "stage {name:?} is unknown: one of ")?;
                 StageName::ALL
                     .iter()
                     .enumerate()
@@ -99,7 +99,7 @@ impl fmt::Display for PlanError {
             PlanError::Twice(stage) => write!(f, "stage {} stands twice: once is right", stage.as_str()),
             PlanError::Missing(stage) => write!(f, "stage {} is missing: every stage needs a thread", stage.as_str()),
             PlanError::EmptySlot => write!(f, "a thread has no stage: write stages between every two bars"),
-            PlanError::BadCore(text) => write!(f, "\"{text}\" is no core number: write it as @2"),
+            PlanError::BadCore(text) => write!(f, "{text:?} is no core number: write it as @2"),
             PlanError::UnusableCore { core, usable } => {
                 write!(f, "core {core} can't be used by this process: usable are {usable:?}")
             }
