@@ -114,6 +114,8 @@ pub enum Damage {
     OutOfOrder(Seq),
     /// A commit whose frames do not fill it.
     Ragged,
+    /// A segment that leaves no gap to the one before it, and does not go on from its last commit.
+    Unlinked,
 }
 
 impl fmt::Display for Damage {
@@ -124,6 +126,7 @@ impl fmt::Display for Damage {
             Damage::Frame(error) => error.fmt(f),
             Damage::OutOfOrder(seq) => write!(f, "seq {seq} stands here instead"),
             Damage::Ragged => write!(f, "the commit's frames do not fill it"),
+            Damage::Unlinked => write!(f, "it does not go on from the last commit of the segment before it"),
         }
     }
 }

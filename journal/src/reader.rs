@@ -72,8 +72,8 @@ pub struct JournalReader<D: Disk = FileDisk> {
     window: Window,
     /// The segments by first seq, as last listed.
     segments: Vec<Segment>,
-    /// The index of the open one, if the place is in one.
-    current: usize,
+    /// The first seq of the open one, if the place is in one.
+    current: Seq,
     place: Place,
     /// Frames before this one are passed over.
     from: Seq,
@@ -108,7 +108,7 @@ impl<D: Disk> JournalReader<D> {
             dir: dir.to_owned(),
             window: Window::new(READ_CHUNK_BYTES),
             segments: Vec::new(),
-            current: 0,
+            current: Seq::ZERO,
             place: Place::Between,
             from,
             at_seq: from,
@@ -315,7 +315,7 @@ impl<D: Disk> JournalReader<D> {
 
     /// Nothing more at this place of this segment: on to the next segment, or the end, or damage.
     fn end_of_chain(&mut self, chain: Chain, damage: Damage) -> Result<bool, JournalError> {
-        if self.leave(chain.next_seq, chain.salt)? {
+        if self.leave(chain.next_seq, chain.salt, chain.previous.unwrap_or_default())? {
             return Ok(true);
         }
         if self.durable.is_none() && self.examined == Some(chain.next_seq) {
@@ -335,14 +335,26 @@ impl<D: Disk> JournalReader<D> {
         if again.step(&mut self.disk, &mut self.window).map_err(|error| self.disk_error(error))?.is_ok() {
             return Ok(true);
         }
-        if self.leave(chain.next_seq, chain.salt)? {
+        if self.leave(chain.next_seq, chain.salt, chain.previous.unwrap_or_default())? {
             return Ok(true);
         }
-        let later = self.segments.iter().any(|segment| segment.header.first_seq > chain.next_seq);
-        if later && damage == Damage::Commit(CommitError::Blank) {
-            return Err(JournalError::MissingSegment { dir: self.dir.clone(), seq: chain.next_seq, durable });
+        Err(self.broken_off(chain.at, chain.next_seq, durable, damage))
+    }
+
+    /// The error of a segment that ends before acknowledged data, at `offset` for this reason.
+    fn broken_off(&self, offset: u64, seq: Seq, durable: Seq, damage: Damage) -> JournalError {
+        if damage != Damage::Commit(CommitError::Blank) {
+            return self.corrupt(offset, seq, durable, damage);
         }
-        Err(self.corrupt(chain.at, chain.next_seq, durable, damage))
+        let here = self.current;
+        match self.segments.iter().find(|segment| segment.header.first_seq > here) {
+            Some(next) if next.header.first_seq <= seq => {
+                let segment = next.path.clone();
+                JournalError::Corrupt { segment, offset: 0, seq, durable, damage: Damage::Unlinked }
+            }
+            Some(_) => JournalError::MissingSegment { dir: self.dir.clone(), seq, durable },
+            None => self.corrupt(offset, seq, durable, damage),
+        }
     }
 
     /// The size of the frame at the place of a version 1 segment; `None` when there is none, or the place has changed.
@@ -354,7 +366,7 @@ impl<D: Disk> JournalReader<D> {
             None => None,
         };
         let end = self.at_seq;
-        if self.leave(end, 0)? {
+        if self.leave(end, 0, 0)? {
             return Ok(None);
         }
         if self.examined == Some(end) {
@@ -365,19 +377,20 @@ impl<D: Disk> JournalReader<D> {
             None => self.known_durable()?,
         };
         if durable >= end {
-            let damage = damage.unwrap_or(Damage::Commit(CommitError::Short));
-            return Err(self.corrupt(at, end, durable, damage));
+            let damage = damage.unwrap_or(Damage::Commit(CommitError::Blank));
+            return Err(self.broken_off(at, end, durable, damage));
         }
         self.examined = Some(end);
         Ok(None)
     }
 
-    /// Goes on to the segment that follows one with this salt at this seq, if it is there.
-    fn leave(&mut self, next_seq: Seq, salt: u64) -> Result<bool, JournalError> {
-        let here = self.segments[self.current].header.first_seq;
+    /// Goes on to the segment that follows one with this salt and last checksum at this seq, if it is there.
+    fn leave(&mut self, next_seq: Seq, salt: u64, checksum: u32) -> Result<bool, JournalError> {
+        let here = self.current;
         let follows = |segment: &Segment| {
             let header = &segment.header;
-            header.first_seq == next_seq && header.first_seq > here && header.previous_salt() == salt
+            let link = (header.previous_salt(), header.previous_checksum());
+            header.first_seq == next_seq && header.first_seq > here && link == (salt, checksum)
         };
         if !self.segments.iter().any(follows) {
             self.refresh()?;
@@ -437,8 +450,8 @@ impl<D: Disk> JournalReader<D> {
 
     fn begin(&mut self, index: usize, file: FileId) {
         self.window.forget();
-        self.current = index;
         let Segment { header, header_crc, .. } = &self.segments[index];
+        self.current = header.first_seq;
         self.at_seq = header.first_seq;
         self.place = match Chain::begin(file, header, *header_crc) {
             Some(chain) => Place::Chain(chain),
@@ -521,11 +534,16 @@ impl<D: Disk> JournalReader<D> {
     }
 
     fn corrupt(&self, offset: u64, seq: Seq, durable: Seq, damage: Damage) -> JournalError {
-        JournalError::Corrupt { segment: self.segments[self.current].path.clone(), offset, seq, durable, damage }
+        JournalError::Corrupt { segment: self.current_path().to_owned(), offset, seq, durable, damage }
     }
 
     fn disk_error(&self, error: crate::disk::DiskError) -> JournalError {
-        let path = self.segments.get(self.current).map_or(&self.dir, |segment| &segment.path);
-        at(path, error)
+        at(self.current_path(), error)
+    }
+
+    /// The open segment, or the directory when there is none or it is gone.
+    fn current_path(&self) -> &Path {
+        let open = self.segments.iter().find(|segment| segment.header.first_seq == self.current);
+        open.map_or(&self.dir, |segment| &segment.path)
     }
 }

@@ -119,7 +119,8 @@ pub(crate) fn sealed<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path) -> 
 
 /// Up to where, by all evidence in the directory, the journal was durable. For readers, who change nothing.
 pub(crate) fn known_durable<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path) -> Result<Seq, JournalError> {
-    let facts = gather(disk, window, dir, OpenMode::ReadDirect)?;
+    let mut facts = list_facts(disk, window, dir, OpenMode::ReadDirect)?;
+    read_back_to_the_acknowledged(disk, window, &mut facts, OpenMode::ReadDirect)?;
     Ok(facts.durable())
 }
 
@@ -143,6 +144,7 @@ impl Facts {
             first_seq: segment.header.first_seq,
             salt: segment.header.salt(),
             previous_salt: segment.header.previous_salt(),
+            previous_checksum: segment.header.previous_checksum(),
             scan: scan.map(|scan| scan.facts),
         };
         self.segments.iter().zip(&self.scans).map(facts).collect()
@@ -152,7 +154,12 @@ impl Facts {
 /// Recovers `dir`, which exists and is locked.
 pub(crate) fn recover<D: Disk>(disk: &mut D, dir: &Path) -> Result<(Recovered, Link), JournalError> {
     let mut window = Window::new(READ_CHUNK_BYTES);
-    let facts = gather(disk, &mut window, dir, OpenMode::Write)?;
+    let mut facts = list_facts(disk, &mut window, dir, OpenMode::Write)?;
+    let last = read_back_to_the_acknowledged(disk, &mut window, &mut facts, OpenMode::Write)?;
+    // One more, so that the link to it is compared, too. Links before that are compared by whoever reads there.
+    if let Some(before) = last.checked_sub(1) {
+        read(disk, &mut window, &mut facts, before, OpenMode::Write)?;
+    }
     window.release(disk);
     let stray = facts.strays.iter().any(|stray| !stray.blank);
     match decide(&facts.table(), facts.durable, stray) {
@@ -167,7 +174,8 @@ pub(crate) fn recover<D: Disk>(disk: &mut D, dir: &Path) -> Result<(Recovered, L
     }
 }
 
-fn gather<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path, mode: OpenMode) -> Result<Facts, JournalError> {
+/// All but what is in the segments.
+fn list_facts<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path, mode: OpenMode) -> Result<Facts, JournalError> {
     let (names, has_seal) = list(disk, dir)?;
     let mut facts = Facts { segments: Vec::new(), scans: Vec::new(), strays: Vec::new(), durable: Seq::ZERO };
     if has_seal {
@@ -189,40 +197,50 @@ fn gather<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path, mode: OpenMode
         run(disk, &path, Op::Close { file })?;
     }
     facts.segments.sort_by_key(|segment| segment.header.first_seq);
-    read_back_to_the_acknowledged(disk, window, &mut facts, mode)?;
+    facts.scans = vec![None; facts.segments.len()];
     Ok(facts)
 }
 
 /// Reads segments from the last one back, until one is known to hold an acknowledged frame: what breaks off before that is
 /// never cut, and whoever reads it will meet the damage. So the segment that the log ends in, whichever that is, was read.
+/// Returns the first that was.
 fn read_back_to_the_acknowledged<D: Disk>(
     disk: &mut D,
     window: &mut Window,
     facts: &mut Facts,
     mode: OpenMode,
-) -> Result<(), JournalError> {
-    facts.scans = vec![None; facts.segments.len()];
+) -> Result<usize, JournalError> {
     let mut durable = facts.durable;
     for index in (0..facts.segments.len()).rev() {
-        let segment = &facts.segments[index];
-        let file = open(disk, &segment.path, mode)?;
-        window.forget();
-        let found = scan(disk, window, file, &segment.header, segment.header_crc);
-        let found = found.map_err(|error| at(&segment.path, error))?;
-        run(disk, &segment.path, Op::Close { file })?;
-        durable = durable.max(found.facts.durable);
-        facts.scans[index] = Some(found);
-        if durable >= segment.header.first_seq {
-            break;
+        durable = durable.max(read(disk, window, facts, index, mode)?);
+        if durable >= facts.segments[index].header.first_seq {
+            return Ok(index);
         }
     }
-    Ok(())
+    Ok(0)
+}
+
+/// Reads one segment; returns what it proves to have been durable.
+fn read<D: Disk>(
+    disk: &mut D,
+    window: &mut Window,
+    facts: &mut Facts,
+    index: usize,
+    mode: OpenMode,
+) -> Result<Seq, JournalError> {
+    let Segment { path, header, header_crc } = &facts.segments[index];
+    let file = open(disk, path, mode)?;
+    window.forget();
+    let found = scan(disk, window, file, header, *header_crc).map_err(|error| at(path, error))?;
+    run(disk, path, Op::Close { file })?;
+    facts.scans[index] = Some(found);
+    Ok(found.facts.durable)
 }
 
 fn refuse(dir: &Path, facts: &Facts, refusal: Refusal) -> JournalError {
     let durable = facts.durable();
     if let Some(stray) = facts.strays.iter().find(|stray| !stray.blank)
-        && let Refusal::Missing { seq } | Refusal::Damaged { seq, .. } = refusal
+        && let Refusal::Missing { seq } | Refusal::Damaged { seq, .. } | Refusal::Unlinked { seq, .. } = refusal
     {
         let damage = Damage::Header(stray.error);
         return JournalError::Corrupt { segment: stray.path.clone(), offset: 0, seq, durable, damage };
@@ -239,6 +257,10 @@ fn refuse(dir: &Path, facts: &Facts, refusal: Refusal) -> JournalError {
             }
         }
         Refusal::Missing { seq } => JournalError::MissingSegment { dir: dir.to_owned(), seq, durable },
+        Refusal::Unlinked { segment, seq } => {
+            let path = facts.segments[segment].path.clone();
+            JournalError::Corrupt { segment: path, offset: 0, seq, durable, damage: Damage::Unlinked }
+        }
         Refusal::Duplicate { segment } => JournalError::Duplicate {
             segment: facts.segments[segment].path.clone(),
             other: facts.segments[segment - 1].path.clone(),
@@ -280,8 +302,8 @@ fn adopt<D: Disk>(
         let scan = facts.scans[index].as_ref();
         (&facts.segments[index], scan.expect("the segment that the log ends in was read"))
     });
-    let link =
-        last.map_or(Link::default(), |(segment, scan)| Link { salt: segment.header.salt(), checksum: scan.checksum });
+    let link = last
+        .map_or(Link::default(), |(segment, scan)| Link { salt: segment.header.salt(), checksum: scan.facts.checksum });
     let durable = Seq(next_seq.0 - 1);
     if durable > facts.durable && durable > Seq::ZERO {
         write_seal(disk, dir, durable)?;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | nowhere: the last segment ends in blanks | below E | adopt all |
 //! | in the last segment, bytes follow that are no commit of it | below E | cut there |
-//! | in a segment before the last, or at a gap or a wrong link between two | below E | cut there, delete the later ones |
+//! | in a segment before the last, or at a gap or a broken link between two | below E | cut there, delete the later ones |
 //! | any of these | E or above | refuse: acknowledged data is damaged or missing |
 //! | no segment at all | 0 | empty |
 //! | no segment at all | above 0 | refuse: missing |
@@ -12,6 +12,9 @@
 //!
 //! "Known durable" is the highest `durable` of any commit that is evidence, of the seal file, and, for each segment after a
 //! version 1 segment, of the frames before it: version 1 synced before it rolled.
+//!
+//! Two segments are linked when the later one begins at E and carries the salt of the earlier one and the checksum of the
+//! commit that it ends with.
 //!
 //! Evidence are commits with the segment's salt and a sound checksum. To be *adopted* a commit must also continue the chain.
 
@@ -26,6 +29,8 @@ pub struct SegmentFacts {
     pub salt: u64,
     /// The salt of the segment before it; 0 for none, or version 1.
     pub previous_salt: u64,
+    /// The checksum of the last commit of the segment before it; 0 likewise.
+    pub previous_checksum: u32,
     /// What reading it brought; `None` if it was not read, because a later one proves that all before it was durable.
     pub scan: Option<ScanFacts>,
 }
@@ -35,6 +40,8 @@ pub struct SegmentFacts {
 pub struct ScanFacts {
     /// The seq after the last frame of the unbroken chain.
     pub next_seq: Seq,
+    /// The checksum of that chain's last commit, or of the header; 0 for version 1.
+    pub checksum: u32,
     /// The highest `durable` that any evidence in it carries.
     pub durable: Seq,
     /// Whether only blanks follow the chain.
@@ -54,6 +61,13 @@ pub enum Refusal {
     /// Acknowledged data is in no segment.
     Missing {
         /// The first seq that is missing.
+        seq: Seq,
+    },
+    /// Acknowledged data is cut off by a segment that does not go on from the one before it, though there is no gap.
+    Unlinked {
+        /// Its index.
+        segment: usize,
+        /// The first seq that cannot be read.
         seq: Seq,
     },
     /// Two segments claim the same frames.
@@ -105,19 +119,18 @@ pub fn decide(segments: &[SegmentFacts], durable: Seq, stray: bool) -> Verdict {
         };
         assert!(end >= next_seq, "a segment ends at or after its beginning");
         next_seq = end;
-        let follows = after.is_some_and(|after| after.first_seq == end && after.previous_salt == segment.salt);
-        if follows {
+        if after.is_some_and(|after| after.first_seq == end && is_linked(segment, after)) {
             continue;
         }
         if durable >= next_seq {
             // Blanks before a later segment may be a lost segment or a lost part of this one; the seq is what is missing.
-            let missing = after.is_some() && (clean || after.is_some_and(|after| after.first_seq == end));
-            let refusal = if missing {
-                Refusal::Missing { seq: next_seq }
-            } else {
-                Refusal::Damaged { segment: index, seq: next_seq }
-            };
-            return Verdict::Refuse(refusal);
+            return Verdict::Refuse(match after {
+                Some(after) if clean && after.first_seq <= end => {
+                    Refusal::Unlinked { segment: index + 1, seq: next_seq }
+                }
+                Some(_) if clean => Refusal::Missing { seq: next_seq },
+                _ => Refusal::Damaged { segment: index, seq: next_seq },
+            });
         }
         let cut = after.is_some() || !clean || stray;
         // A segment that was begun and holds nothing goes, so that the next one can begin at the same seq.
@@ -125,6 +138,12 @@ pub fn decide(segments: &[SegmentFacts], durable: Seq, stray: bool) -> Verdict {
         return Verdict::Adopt { keep, next_seq, cut };
     }
     unreachable!("the last segment has none after it")
+}
+
+/// Whether `after`, which begins at the seq where `before` ends, goes on from its last commit. Where that was not read, it
+/// is known to have been acknowledged, and the salt has to do.
+fn is_linked(before: &SegmentFacts, after: &SegmentFacts) -> bool {
+    after.previous_salt == before.salt && before.scan.is_none_or(|scan| scan.checksum == after.previous_checksum)
 }
 
 /// Everything that is known to have been durable.
@@ -154,16 +173,16 @@ mod tests {
         };
         each(&[]);
         for (end_a, clean_a) in ends(1) {
-            let a = segment(1, 10, 0, Some((end_a, clean_a)));
+            let a = segment(1, 10, (0, 0), Some((end_a, clean_a)));
             each(&[a]);
             for first_b in 1..=4 {
                 for (end_b, clean_b) in ends(first_b) {
-                    for link in [10, 99] {
+                    for link in LINKS_TO_A {
                         let b = segment(first_b, 20, link, Some((end_b, clean_b)));
                         each(&[a, b]);
                         each(&[SegmentFacts { scan: None, ..a }, b]);
                         for first_c in first_b..=5 {
-                            for link in [20, 99] {
+                            for link in [(20, CHECKSUM), (99, CHECKSUM), (20, 0)] {
                                 each(&[a, b, segment(first_c, 30, link, Some((first_c + 1, true)))]);
                             }
                         }
@@ -174,16 +193,27 @@ mod tests {
         cases
     }
 
-    fn segment(first: u64, salt: u64, previous_salt: u64, scan: Option<(u64, bool)>) -> SegmentFacts {
-        let facts = |(next, clean)| ScanFacts { next_seq: Seq(next), durable: Seq::ZERO, clean };
-        SegmentFacts { first_seq: Seq(first), salt, previous_salt, scan: scan.map(facts) }
+    /// What every chain in these cases ends with.
+    const CHECKSUM: u32 = 0xc4ec;
+
+    /// The right link from the second segment to the first, and each part of it wrong.
+    const LINKS_TO_A: [(u64, u32); 3] = [(10, CHECKSUM), (99, CHECKSUM), (10, CHECKSUM ^ 1)];
+
+    fn segment(first: u64, salt: u64, link: (u64, u32), scan: Option<(u64, bool)>) -> SegmentFacts {
+        let facts = |(next, clean)| ScanFacts { next_seq: Seq(next), checksum: CHECKSUM, durable: Seq::ZERO, clean };
+        let (previous_salt, previous_checksum) = link;
+        SegmentFacts { first_seq: Seq(first), salt, previous_salt, previous_checksum, scan: scan.map(facts) }
     }
 
     /// How far the log goes on without a break, told in another way than the table does.
     fn unbroken(segments: &[SegmentFacts]) -> (u64, usize) {
         let mut reached = (segments[0].first_seq.0, 0);
         for (index, segment) in segments.iter().enumerate() {
-            let linked = index == 0 || segments[index - 1].salt == segment.previous_salt;
+            let linked = index == 0 || {
+                let before = &segments[index - 1];
+                let checksum = if before.scan.is_some() { CHECKSUM } else { segment.previous_checksum };
+                (before.salt, checksum) == (segment.previous_salt, segment.previous_checksum)
+            };
             if segment.first_seq.0 != reached.0 || !linked {
                 break;
             }
@@ -195,7 +225,7 @@ mod tests {
 
     #[test]
     fn nothing_acknowledged_is_ever_cut_and_nothing_unacknowledged_ever_refused() {
-        let (mut adopted, mut refused) = (0, 0);
+        let (mut adopted, mut refused, mut unlinked) = (0, 0, 0);
         let cases = every_directory(|segments, durable, stray| {
             let verdict = decide(segments, durable, stray);
             let duplicate = segments.windows(2).any(|pair| pair[0].first_seq == pair[1].first_seq);
@@ -231,26 +261,31 @@ mod tests {
                 }
                 Verdict::Refuse(Refusal::Missing { seq }) => {
                     refused += 1;
-                    assert!(durable >= seq && seq == Seq(end) && last + 1 < segments.len());
+                    assert!(durable >= seq && seq == Seq(end) && segments[last + 1].first_seq > seq);
+                }
+                Verdict::Refuse(Refusal::Unlinked { segment, seq }) => {
+                    unlinked += 1;
+                    assert!(durable >= seq && seq == Seq(end) && segment == last + 1);
+                    assert!(segments[segment].first_seq <= seq);
                 }
                 Verdict::Refuse(Refusal::Duplicate { .. }) => unreachable!("returned above"),
             }
         });
-        assert!(cases > 10_000 && adopted > 1_000 && refused > 1_000, "{cases} cases, {adopted}, {refused}");
+        assert!(cases > 10_000 && adopted > 1_000 && refused > 1_000 && unlinked > 1_000);
     }
 
     #[test]
     fn evidence_in_a_later_segment_forbids_to_cut_an_earlier_one() {
-        let mut b = segment(4, 20, 10, Some((6, true)));
-        let a = segment(1, 10, 0, Some((3, false)));
+        let mut b = segment(4, 20, (10, CHECKSUM), Some((6, true)));
+        let a = segment(1, 10, (0, 0), Some((3, false)));
         assert_eq!(decide(&[a, b], Seq(0), false), Verdict::Adopt { keep: 1, next_seq: Seq(3), cut: true });
-        b.scan = Some(ScanFacts { next_seq: Seq(6), durable: Seq(3), clean: true });
+        b.scan = Some(ScanFacts { next_seq: Seq(6), checksum: CHECKSUM, durable: Seq(3), clean: true });
         assert_eq!(decide(&[a, b], Seq(0), false), Verdict::Refuse(Refusal::Damaged { segment: 0, seq: Seq(3) }));
     }
 
     #[test]
     fn version_1_synced_before_it_rolled() {
-        let (a, b) = (segment(1, 0, 0, Some((3, false))), segment(4, 0, 0, Some((6, false))));
+        let (a, b) = (segment(1, 0, (0, 0), Some((3, false))), segment(4, 0, (0, 0), Some((6, false))));
         assert_eq!(decide(&[a, b], Seq(0), false), Verdict::Refuse(Refusal::Damaged { segment: 0, seq: Seq(3) }));
         assert_eq!(decide(&[b], Seq(0), false), Verdict::Adopt { keep: 1, next_seq: Seq(6), cut: true });
     }

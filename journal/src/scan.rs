@@ -86,8 +86,6 @@ pub(crate) struct Scan {
     pub(crate) facts: ScanFacts,
     /// Where the chain ends.
     pub(crate) end_offset: u64,
-    /// The checksum of its last commit, or of the header.
-    pub(crate) checksum: u32,
     /// The epoch of its last frames.
     pub(crate) epoch: u64,
     /// Why it ends there.
@@ -116,9 +114,13 @@ pub(crate) fn scan<D: Disk>(
         }
     };
     let behind = look_behind(disk, window, &chain)?;
-    let facts = ScanFacts { next_seq: chain.next_seq, durable: durable.max(behind.durable), clean: behind.blank };
-    let checksum = chain.previous.expect("begun from a header");
-    Ok(Scan { facts, end_offset: chain.at, checksum, epoch, damage })
+    let facts = ScanFacts {
+        next_seq: chain.next_seq,
+        checksum: chain.previous.expect("begun from a header"),
+        durable: durable.max(behind.durable),
+        clean: behind.blank,
+    };
+    Ok(Scan { facts, end_offset: chain.at, epoch, damage })
 }
 
 /// What lies behind the end of a chain.
@@ -245,8 +247,8 @@ fn scan_version_1<D: Disk>(
     if !clean {
         (durable, clean) = look_behind_version_1(disk, window, file, at, seq)?;
     }
-    let facts = ScanFacts { next_seq: seq, durable, clean };
-    Ok(Scan { facts, end_offset: at, checksum: 0, epoch: header.epoch, damage })
+    let facts = ScanFacts { next_seq: seq, checksum: 0, durable, clean };
+    Ok(Scan { facts, end_offset: at, epoch: header.epoch, damage })
 }
 
 /// Version 1 was appended in order: a sound frame behind a damaged one proves that the damaged one was once sound.

@@ -203,6 +203,14 @@ impl SegmentHeader {
             Version::Two { previous_salt, .. } => previous_salt,
         }
     }
+
+    /// The checksum of the last commit of the segment before, 0 for version 1.
+    pub fn previous_checksum(&self) -> u32 {
+        match self.version {
+            Version::One => 0,
+            Version::Two { previous_checksum, .. } => previous_checksum,
+        }
+    }
 }
 
 /// The checksum that stands in a version 2 header's bytes.
