@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::suites::Suite;
 
@@ -42,7 +42,7 @@ impl Args {
     pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Args, String> {
         let mut arguments = arguments.into_iter();
         let mut suites = None;
-        let mut json = None;
+        let mut json: Option<PathBuf> = None;
         let mut options = Options { orders: None, dir: std::env::temp_dir(), rounds: ROUNDS_DEFAULT };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value; {USAGE}"));
@@ -57,6 +57,11 @@ impl Args {
         }
         if !options.dir.is_dir() {
             return Err(format!("--dir {}: no such directory", options.dir.display()));
+        }
+        if let Some(parent) = json.as_deref().and_then(Path::parent).filter(|parent| !parent.as_os_str().is_empty())
+            && !parent.is_dir()
+        {
+            return Err(format!("--json: {} is no directory", parent.display()));
         }
         let suites = suites.ok_or_else(|| format!("no suite named; {USAGE}"))?;
         Ok(Args { suites, options, json })
@@ -102,6 +107,7 @@ mod tests {
             ("ring --json", "--json needs a value"),
             ("ring --rounds 0", "from 1 to"),
             ("ring --rounds x", "from 1 to"),
+            ("ring --json /nowhere/at/all/x.json", "/nowhere/at/all is no directory"),
             ("ring --dir /nowhere/at/all", "no such directory"),
             ("--help", "\"--help\" is no suite"),
         ] {

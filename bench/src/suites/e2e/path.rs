@@ -111,7 +111,7 @@ fn order(n: u64) -> Command {
 }
 
 /// One order at a time, from its send to its first report.
-pub(super) fn round_trips(options: &Options, cores: Cores, tier: Tier) -> Measured<Latency> {
+pub(super) fn round_trips(options: &Options, cores: Cores, tier: Tier, idle: IdleStrategy) -> Measured<Latency> {
     let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
     let mut config = ApplianceConfig::new(dir.path(), ANY_PORT);
     // The stages that the reply waits for come first.
@@ -120,7 +120,7 @@ pub(super) fn round_trips(options: &Options, cores: Cores, tier: Tier) -> Measur
         _ => ("sequencer,executor,egress,journaler,publisher", ROUND_TRIPS_MEMORY),
     };
     let plan: CorePlan = format!("{stages}@{}", cores.there).parse().expect("a plan in due form");
-    (config.tier, config.cores, config.idle) = (tier, Some(plan), IdleStrategy::Spin);
+    (config.tier, config.cores, config.idle) = (tier, Some(plan), idle);
     (config.journal.segment_bytes, config.journal.prefill_bytes) = (SEGMENT_BYTES, SEGMENT_BYTES);
     let _ = pin_current_thread(cores.here);
     let (appliance, mut client) = start(&config)?;
@@ -138,6 +138,11 @@ pub(super) fn round_trips(options: &Options, cores: Cores, tier: Tier) -> Measur
                     is_answered |= matches!(event, Event::Output { message, .. } if message.client_seq == sent);
                 });
                 patience.look(&appliance, "report")?;
+                // A sync runs on a kernel worker. Elsewhere the client has a machine of its own; here it must not keep the
+                // worker from the one core that the appliance leaves.
+                if tier == Tier::Local {
+                    std::thread::yield_now();
+                }
             }
             Ok::<(), String>(())
         })?;
