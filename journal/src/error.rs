@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use ticktape_core::{FrameError, Seq};
+use ticktape_core::{FrameError, Kind, Seq};
 
 use crate::disk::DiskError;
 use crate::format::commit::CommitError;
@@ -114,6 +114,15 @@ pub enum Damage {
     OutOfOrder(Seq),
     /// A commit whose frames do not fill it.
     Ragged,
+    /// A frame of a kind that never stands in a journal.
+    Kind(Kind),
+    /// A commit or segment of an earlier epoch than what stands before it.
+    EpochFell {
+        /// The epoch it has.
+        epoch: u64,
+        /// The epoch before it.
+        before: u64,
+    },
     /// A segment that leaves no gap to the one before it, and does not go on from its last commit.
     Unlinked,
 }
@@ -126,6 +135,8 @@ impl fmt::Display for Damage {
             Damage::Frame(error) => error.fmt(f),
             Damage::OutOfOrder(seq) => write!(f, "seq {seq} stands here instead"),
             Damage::Ragged => write!(f, "the commit's frames do not fill it"),
+            Damage::Kind(kind) => write!(f, "a frame of kind {kind:?} never stands in a journal"),
+            Damage::EpochFell { epoch, before } => write!(f, "epoch {epoch} stands after epoch {before}"),
             Damage::Unlinked => write!(f, "it does not go on from the last commit of the segment before it"),
         }
     }

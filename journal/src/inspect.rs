@@ -12,7 +12,7 @@ use crate::format::segment::{HeaderError, SegmentHeader, V1_HEADER_BYTES, Versio
 use crate::limits::READ_CHUNK_BYTES;
 use crate::names;
 use crate::recover::{self, at, open, run};
-use crate::scan::{Chain, frame_version_1, look_behind};
+use crate::scan::{Chain, frame_version_1, is_journaled, look_behind};
 use crate::window::Window;
 
 /// One piece of a journal. Offsets are in bytes within the segment.
@@ -272,12 +272,13 @@ fn frames(bytes: &[u8], offset: u64, header: &CommitHeader, summary: &mut Summar
     let mut seq = header.base_seq;
     while seq < header.next_seq() {
         let damage = match Frame::decode(bytes.get(within..end).unwrap_or_default()) {
-            Ok(frame) if frame.seq == seq => {
+            Ok(frame) if frame.seq == seq && is_journaled(frame.kind) => {
                 tell_frame(offset + within as u64, frame, summary, visit);
                 within += frame::padded(frame.bytes());
                 seq = seq.next();
                 continue;
             }
+            Ok(frame) if frame.seq == seq => Damage::Kind(frame.kind),
             Ok(frame) => Damage::OutOfOrder(frame.seq),
             Err(error) => Damage::Frame(error),
         };

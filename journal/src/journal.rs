@@ -127,7 +127,11 @@ impl<D: Disk> Journal<D> {
     }
 
     /// From the next append on, frames are of this epoch.
+    ///
+    /// # Panics
+    /// When it is an earlier one: epochs never fall.
     pub fn set_epoch(&mut self, epoch: u64) {
+        assert!(epoch >= self.epoch, "epoch {epoch} after {}", self.epoch);
         if epoch != self.epoch {
             self.epoch = epoch;
             self.close_gather();

@@ -315,7 +315,7 @@ impl<D: Disk> JournalReader<D> {
 
     /// Nothing more at this place of this segment: on to the next segment, or the end, or damage.
     fn end_of_chain(&mut self, chain: Chain, damage: Damage) -> Result<bool, JournalError> {
-        if self.leave(chain.next_seq, chain.salt, chain.previous.unwrap_or_default())? {
+        if self.leave(&chain)? {
             return Ok(true);
         }
         if self.durable.is_none() && self.examined == Some(chain.next_seq) {
@@ -335,7 +335,7 @@ impl<D: Disk> JournalReader<D> {
         if again.step(&mut self.disk, &mut self.window).map_err(|error| self.disk_error(error))?.is_ok() {
             return Ok(true);
         }
-        if self.leave(chain.next_seq, chain.salt, chain.previous.unwrap_or_default())? {
+        if self.leave(&chain)? {
             return Ok(true);
         }
         Err(self.broken_off(chain.at, chain.next_seq, durable, damage))
@@ -366,7 +366,7 @@ impl<D: Disk> JournalReader<D> {
             None => None,
         };
         let end = self.at_seq;
-        if self.leave(end, 0, 0)? {
+        if self.leave_version_1(end)? {
             return Ok(None);
         }
         if self.examined == Some(end) {
@@ -384,13 +384,23 @@ impl<D: Disk> JournalReader<D> {
         Ok(None)
     }
 
-    /// Goes on to the segment that follows one with this salt and last checksum at this seq, if it is there.
-    fn leave(&mut self, next_seq: Seq, salt: u64, checksum: u32) -> Result<bool, JournalError> {
+    /// Goes on to the segment that follows the chain, if it is there.
+    fn leave(&mut self, chain: &Chain) -> Result<bool, JournalError> {
+        self.leave_to(chain.next_seq, chain.epoch, (chain.salt, chain.previous.unwrap_or_default()))
+    }
+
+    fn leave_version_1(&mut self, next_seq: Seq) -> Result<bool, JournalError> {
+        let Place::VersionOne { epoch, .. } = self.place else { unreachable!("that is where it is") };
+        self.leave_to(next_seq, epoch, (0, 0))
+    }
+
+    /// `link` is the salt of the segment and the last checksum in it.
+    fn leave_to(&mut self, next_seq: Seq, epoch: u64, link: (u64, u32)) -> Result<bool, JournalError> {
         let here = self.current;
         let follows = |segment: &Segment| {
             let header = &segment.header;
-            let link = (header.previous_salt(), header.previous_checksum());
-            header.first_seq == next_seq && header.first_seq > here && link == (salt, checksum)
+            let linked = (header.previous_salt(), header.previous_checksum()) == link && header.epoch >= epoch;
+            linked && header.first_seq == next_seq && header.first_seq > here
         };
         if !self.segments.iter().any(follows) {
             self.refresh()?;

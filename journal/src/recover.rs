@@ -142,6 +142,7 @@ impl Facts {
     fn table(&self) -> Vec<SegmentFacts> {
         let facts = |(segment, scan): (&Segment, &Option<Scan>)| SegmentFacts {
             first_seq: segment.header.first_seq,
+            epoch: segment.header.epoch,
             salt: segment.header.salt(),
             previous_salt: segment.header.previous_salt(),
             previous_checksum: segment.header.previous_checksum(),
@@ -311,7 +312,7 @@ fn adopt<D: Disk>(
     let recovered = Recovered {
         first_seq: if keep == 0 { next_seq } else { facts.segments[0].header.first_seq },
         next_seq,
-        last_epoch: last.map_or(0, |(_, scan)| scan.epoch),
+        last_epoch: last.map_or(0, |(_, scan)| scan.facts.epoch),
         cut: cut.then(|| cut_of(facts, keep, next_seq)),
         segments: keep,
     };

@@ -13,8 +13,8 @@
 //! "Known durable" is the highest `durable` of any commit that is evidence, of the seal file, and, for each segment after a
 //! version 1 segment, of the frames before it: version 1 synced before it rolled.
 //!
-//! Two segments are linked when the later one begins at E and carries the salt of the earlier one and the checksum of the
-//! commit that it ends with.
+//! Two segments are linked when the later one begins at E, carries the salt of the earlier one and the checksum of the
+//! commit that it ends with, and is of no earlier epoch.
 //!
 //! Evidence are commits with the segment's salt and a sound checksum. To be *adopted* a commit must also continue the chain.
 
@@ -25,6 +25,8 @@ use ticktape_core::Seq;
 pub struct SegmentFacts {
     /// The seq its header begins with.
     pub first_seq: Seq,
+    /// The epoch it was begun in.
+    pub epoch: u64,
     /// Its salt; 0 for version 1.
     pub salt: u64,
     /// The salt of the segment before it; 0 for none, or version 1.
@@ -40,6 +42,8 @@ pub struct SegmentFacts {
 pub struct ScanFacts {
     /// The seq after the last frame of the unbroken chain.
     pub next_seq: Seq,
+    /// The epoch of the last of it.
+    pub epoch: u64,
     /// The checksum of that chain's last commit, or of the header; 0 for version 1.
     pub checksum: u32,
     /// The highest `durable` that any evidence in it carries.
@@ -143,7 +147,8 @@ pub fn decide(segments: &[SegmentFacts], durable: Seq, stray: bool) -> Verdict {
 /// Whether `after`, which begins at the seq where `before` ends, goes on from its last commit. Where that was not read, it
 /// is known to have been acknowledged, and the salt has to do.
 fn is_linked(before: &SegmentFacts, after: &SegmentFacts) -> bool {
-    after.previous_salt == before.salt && before.scan.is_none_or(|scan| scan.checksum == after.previous_checksum)
+    let goes_on = |scan: ScanFacts| scan.checksum == after.previous_checksum && scan.epoch <= after.epoch;
+    after.previous_salt == before.salt && after.epoch >= before.epoch && before.scan.is_none_or(goes_on)
 }
 
 /// Everything that is known to have been durable.
@@ -200,9 +205,10 @@ mod tests {
     const LINKS_TO_A: [(u64, u32); 3] = [(10, CHECKSUM), (99, CHECKSUM), (10, CHECKSUM ^ 1)];
 
     fn segment(first: u64, salt: u64, link: (u64, u32), scan: Option<(u64, bool)>) -> SegmentFacts {
-        let facts = |(next, clean)| ScanFacts { next_seq: Seq(next), checksum: CHECKSUM, durable: Seq::ZERO, clean };
+        let facts =
+            |(next, clean)| ScanFacts { next_seq: Seq(next), epoch: 1, checksum: CHECKSUM, durable: Seq::ZERO, clean };
         let (previous_salt, previous_checksum) = link;
-        SegmentFacts { first_seq: Seq(first), salt, previous_salt, previous_checksum, scan: scan.map(facts) }
+        SegmentFacts { first_seq: Seq(first), epoch: 1, salt, previous_salt, previous_checksum, scan: scan.map(facts) }
     }
 
     /// How far the log goes on without a break, told in another way than the table does.
@@ -279,8 +285,23 @@ mod tests {
         let mut b = segment(4, 20, (10, CHECKSUM), Some((6, true)));
         let a = segment(1, 10, (0, 0), Some((3, false)));
         assert_eq!(decide(&[a, b], Seq(0), false), Verdict::Adopt { keep: 1, next_seq: Seq(3), cut: true });
-        b.scan = Some(ScanFacts { next_seq: Seq(6), checksum: CHECKSUM, durable: Seq(3), clean: true });
+        b.scan = Some(ScanFacts { next_seq: Seq(6), epoch: 1, checksum: CHECKSUM, durable: Seq(3), clean: true });
         assert_eq!(decide(&[a, b], Seq(0), false), Verdict::Refuse(Refusal::Damaged { segment: 0, seq: Seq(3) }));
+    }
+
+    #[test]
+    fn an_epoch_that_falls_breaks_the_link() {
+        let mut a = segment(1, 10, (0, 0), Some((3, true)));
+        let mut b = segment(3, 20, (10, CHECKSUM), Some((5, true)));
+        assert_eq!(decide(&[a, b], Seq(4), false), Verdict::Adopt { keep: 2, next_seq: Seq(5), cut: false });
+        a.scan.as_mut().unwrap().epoch = 2;
+        let refused = Verdict::Refuse(Refusal::Unlinked { segment: 1, seq: Seq(3) });
+        assert_eq!(decide(&[a, b], Seq(4), false), refused);
+        assert_eq!(decide(&[a, b], Seq(2), false), Verdict::Adopt { keep: 1, next_seq: Seq(3), cut: true });
+        b.epoch = 2;
+        assert_eq!(decide(&[a, b], Seq(4), false), Verdict::Adopt { keep: 2, next_seq: Seq(5), cut: false });
+        (a.scan, a.epoch) = (None, 3);
+        assert_eq!(decide(&[a, b], Seq(4), false), refused);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Walking a segment's chain, and looking for evidence behind its end.
 
-use ticktape_core::{Frame, FrameError, Seq, frame};
+use ticktape_core::{Frame, FrameError, Kind, Seq, frame};
 
 use crate::disk::{Disk, DiskError, FileId};
 use crate::error::Damage;
 use crate::format::commit::{self, CommitError, CommitHeader};
 use crate::format::segment::{self, SegmentHeader, Version};
+use crate::format::{u32_at, u64_at};
 use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN};
 use crate::recovery::ScanFacts;
 use crate::window::Window;
@@ -22,6 +23,8 @@ pub(crate) struct Chain {
     pub(crate) previous: Option<u32>,
     /// The seq it has to begin with.
     pub(crate) next_seq: Seq,
+    /// The epoch it may not fall below.
+    pub(crate) epoch: u64,
 }
 
 /// A commit of the chain: where it is, and what its header says.
@@ -43,6 +46,7 @@ impl Chain {
             at: u64::from(alignment),
             previous: Some(header_crc),
             next_seq: header.first_seq,
+            epoch: header.epoch,
         })
     }
 
@@ -72,10 +76,14 @@ impl Chain {
         if header.base_seq != self.next_seq {
             return Err(Damage::OutOfOrder(header.base_seq));
         }
+        if header.epoch < self.epoch {
+            return Err(Damage::EpochFell { epoch: header.epoch, before: self.epoch });
+        }
         let found = Found { at: self.at, bytes: header.total_bytes(self.alignment), header };
         self.at += found.bytes as u64;
         self.previous = Some(checksum);
         self.next_seq = header.next_seq();
+        self.epoch = header.epoch;
         Ok(found)
     }
 }
@@ -86,8 +94,6 @@ pub(crate) struct Scan {
     pub(crate) facts: ScanFacts,
     /// Where the chain ends.
     pub(crate) end_offset: u64,
-    /// The epoch of its last frames.
-    pub(crate) epoch: u64,
     /// Why it ends there.
     pub(crate) damage: Damage,
 }
@@ -103,24 +109,26 @@ pub(crate) fn scan<D: Disk>(
     let Some(mut chain) = Chain::begin(file, header, header_crc) else {
         return scan_version_1(disk, window, file, header);
     };
-    let (mut epoch, mut durable) = (header.epoch, Seq::ZERO);
+    let mut durable = Seq::ZERO;
     let damage = loop {
         match chain.step(disk, window)? {
-            Ok(found) => {
-                epoch = found.header.epoch;
-                durable = durable.max(found.header.durable);
-            }
+            Ok(found) => durable = durable.max(found.header.durable),
             Err(damage) => break damage,
         }
     };
+    if matches!(damage, Damage::EpochFell { .. }) {
+        // No torn tail looks like this: a sound commit that belongs here is never cut.
+        durable = durable.max(chain.next_seq);
+    }
     let behind = look_behind(disk, window, &chain)?;
     let facts = ScanFacts {
         next_seq: chain.next_seq,
+        epoch: chain.epoch,
         checksum: chain.previous.expect("begun from a header"),
         durable: durable.max(behind.durable),
         clean: behind.blank,
     };
-    Ok(Scan { facts, end_offset: chain.at, epoch, damage })
+    Ok(Scan { facts, end_offset: chain.at, damage })
 }
 
 /// What lies behind the end of a chain.
@@ -175,27 +183,43 @@ pub(crate) fn is_blank<D: Disk>(disk: &mut D, window: &mut Window, file: FileId)
     }
 }
 
-/// What a file proves whose segment header cannot be read: the commit right behind the header, at a place where no payload
-/// can stand, tells the salt, and its chain is evidence.
+/// What a file proves whose segment header cannot be read: the commit right behind the header tells the salt, and its chain
+/// is evidence. Where that commit stands depends on the block size, which is lost, too.
 pub(crate) fn evidence_without_header<D: Disk>(
     disk: &mut D,
     window: &mut Window,
     file: FileId,
 ) -> Result<Seq, DiskError> {
+    let mut lost = [0; ALIGNMENT_BYTES_MAX];
+    let block = window.view(disk, file, 0, ALIGNMENT_BYTES_MAX)?;
+    let there = block.len().min(lost.len());
+    lost[..there].copy_from_slice(&block[..there]);
     let mut durable = Seq::ZERO;
-    for alignment in [ALIGNMENT_BYTES_MIN, ALIGNMENT_BYTES_MAX] {
+    for alignment in (0..).map(|power| ALIGNMENT_BYTES_MIN << power).take_while(|&bytes| bytes <= ALIGNMENT_BYTES_MAX) {
         let at = alignment as u64;
         let head = window.view(disk, file, at, alignment)?;
         let Ok(declared) = CommitHeader::declared_bytes(head, alignment) else { continue };
         let bytes = window.view(disk, file, at, declared)?;
         let Ok((header, _)) = CommitHeader::decode(bytes, alignment) else { continue };
-        let mut chain = Chain { file, salt: header.salt, alignment, at, previous: None, next_seq: header.base_seq };
+        if !may_be_first(&header, &lost[..alignment]) {
+            continue;
+        }
+        let next_seq = header.base_seq;
+        let mut chain = Chain { file, salt: header.salt, alignment, at, previous: None, next_seq, epoch: 0 };
         while let Ok(found) = chain.step(disk, window)? {
             durable = durable.max(found.header.durable);
         }
         durable = durable.max(look_behind(disk, window, &chain)?.durable);
     }
     Ok(durable)
+}
+
+/// Whether this sound commit, found behind a header block that is damaged, is the segment's first, and no payload of a segment
+/// with smaller blocks. What is left of the header says so; if nothing is left, there must be nothing else either.
+fn may_be_first(commit: &CommitHeader, lost: &[u8]) -> bool {
+    let salt = u64_at(lost, segment::SALT) == commit.salt;
+    let checksum = u32_at(lost, segment::HEADER_CRC) == commit.previous;
+    salt || checksum || lost[ALIGNMENT_BYTES_MIN..].iter().all(|&byte| byte == 0)
 }
 
 /// The frame at `at` of a version 1 segment, which has to have this seq: its size, or what is wrong. `None` at the end.
@@ -219,6 +243,7 @@ pub(crate) fn frame_version_1<D: Disk>(
     let whole = window.view(disk, file, at, bytes)?;
     Ok(Some(match Frame::decode(whole) {
         Ok(frame) if frame.seq != seq => Err(Damage::OutOfOrder(frame.seq)),
+        Ok(frame) if !is_journaled(frame.kind) => Err(Damage::Kind(frame.kind)),
         Ok(_) => Ok(bytes),
         Err(error) => Err(Damage::Frame(error)),
     }))
@@ -244,11 +269,14 @@ fn scan_version_1<D: Disk>(
         }
     };
     let (mut durable, mut clean) = (Seq::ZERO, damage == end);
-    if !clean {
+    if matches!(damage, Damage::Kind(_)) {
+        // Sound as it is, it was not torn: it is never cut.
+        (durable, clean) = (seq, false);
+    } else if !clean {
         (durable, clean) = look_behind_version_1(disk, window, file, at, seq)?;
     }
-    let facts = ScanFacts { next_seq: seq, checksum: 0, durable, clean };
-    Ok(Scan { facts, end_offset: at, epoch: header.epoch, damage })
+    let facts = ScanFacts { next_seq: seq, epoch: header.epoch, checksum: 0, durable, clean };
+    Ok(Scan { facts, end_offset: at, damage })
 }
 
 /// Version 1 was appended in order: a sound frame behind a damaged one proves that the damaged one was once sound.
@@ -280,7 +308,12 @@ fn look_behind_version_1<D: Disk>(
     }
 }
 
-/// Checks every frame of a verified commit: place, header checksum, payload checksum. Returns what is wrong and where in
+/// Whether frames of this kind stand in a journal.
+pub(crate) fn is_journaled(kind: Kind) -> bool {
+    !matches!(kind, Kind::Output | Kind::Heartbeat)
+}
+
+/// Checks every frame of a verified commit: place, kind, header checksum, payload checksum. Returns what is wrong and where in
 /// the commit.
 pub(crate) fn check_frames(commit: &[u8], header: &CommitHeader) -> Result<(), (usize, Damage)> {
     let end = commit::HEADER_BYTES + header.length as usize;
@@ -289,6 +322,9 @@ pub(crate) fn check_frames(commit: &[u8], header: &CommitHeader) -> Result<(), (
         let frame = Frame::decode(&commit[at..end]).map_err(|error| (at, Damage::Frame(error)))?;
         if frame.seq.0 != header.base_seq.0 + index {
             return Err((at, Damage::OutOfOrder(frame.seq)));
+        }
+        if !is_journaled(frame.kind) {
+            return Err((at, Damage::Kind(frame.kind)));
         }
         at += frame::padded(frame.bytes());
         if at > end {

@@ -6,7 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{append, clock, frame, open, padded, payload, read, scratch, small};
-use ticktape_core::Seq;
+use ticktape_core::{Frame, Kind, Seq, Timestamp};
+use ticktape_journal::format::commit::CommitHeader;
+use ticktape_journal::format::segment::{SegmentHeader, Version};
+use ticktape_journal::inspect::inspect;
 use ticktape_journal::{Damage, JournalError, names};
 
 /// A journal of three openings, cleanly closed; one of them rolled. Its directory and frames.
@@ -289,4 +292,97 @@ fn a_commit_whose_frame_is_wrong_is_loud_even_with_a_good_checksum() {
     journal.close().unwrap();
     let error = read(dir.path(), 1).unwrap_err();
     assert!(matches!(error, JournalError::Corrupt { offset: 576, damage: Damage::Frame(_), .. }), "{error}");
+}
+
+#[test]
+fn kinds_that_are_not_journaled_are_damage_wherever_they_stand() {
+    for kind in [Kind::Output, Kind::Heartbeat] {
+        let dir = scratch();
+        let (mut journal, _) = open(dir.path(), small()).unwrap();
+        append(&mut journal, b"before");
+        let mut bytes = Vec::new();
+        Frame { seq: Seq(2), timestamp: Timestamp(20), stream_id: 1, kind, payload: b"payload!" }.append_to(&mut bytes);
+        assert!(journal.room(bytes.len()));
+        journal.append(Seq(2), &bytes);
+        journal.close().unwrap();
+        let error = read(dir.path(), 1).unwrap_err();
+        let found = matches!(error, JournalError::Corrupt { offset: 616, damage, .. } if damage == Damage::Kind(kind));
+        assert!(found, "{error:?}");
+        let mut told = Vec::new();
+        inspect(dir.path(), &mut |fact| told.push(fact.to_string())).unwrap();
+        assert!(told.iter().any(|line| line.contains("616 DAMAGED at seq 2: a frame of kind")), "{told:?}");
+
+        let dir = scratch();
+        let mut segment = b"TKTJ\x01\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x46\x84\x3b\xc8".to_vec();
+        segment.extend(frame(1, b"before"));
+        segment.extend(bytes);
+        let path = names::segment(dir.path(), Seq(1));
+        fs::write(&path, &segment).unwrap();
+        for error in [read(dir.path(), 1).unwrap_err(), open(dir.path(), small()).map(drop).unwrap_err()] {
+            let found =
+                matches!(&error, JournalError::Corrupt { seq: Seq(2), damage, .. } if *damage == Damage::Kind(kind));
+            assert!(found, "{error:?}");
+        }
+        assert_eq!(fs::read(&path).unwrap(), segment, "nothing was changed");
+    }
+}
+
+/// A journal of two segments with two commits each, of these epochs, every checksum sound whatever the epochs are. The first
+/// epoch of a segment is its header's, too.
+fn of_epochs(epochs: [u64; 4]) -> tempfile::TempDir {
+    let dir = scratch();
+    for _ in 0..2 {
+        let (mut journal, _) = open(dir.path(), small()).unwrap();
+        for _ in 0..2 {
+            append(&mut journal, b"frame");
+            journal.sync_blocking(|| 1).unwrap();
+        }
+        journal.close().unwrap();
+    }
+    let mut link = 0;
+    for (first_seq, epochs) in [(1, &epochs[..2]), (3, &epochs[2..])] {
+        let path = names::segment(dir.path(), Seq(first_seq));
+        let mut bytes = fs::read(&path).unwrap();
+        let mut header = SegmentHeader::decode(&bytes).unwrap();
+        header.epoch = epochs[0];
+        let Version::Two { previous_checksum, .. } = &mut header.version else { unreachable!() };
+        *previous_checksum = link;
+        link = header.encode(&mut bytes[..512]);
+        for (index, block) in bytes[512..].chunks_mut(512).enumerate() {
+            let (commit, _) = CommitHeader::decode(block, 512).unwrap();
+            link = CommitHeader { previous: link, epoch: epochs[index.min(1)], ..commit }.seal(block);
+        }
+        fs::write(path, bytes).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn an_epoch_that_falls_is_damage_within_a_segment_and_between_two() {
+    assert_eq!(read(of_epochs([1, 2, 2, 5]).path(), 1).unwrap().len(), 4);
+    for (epochs, seq, file, at) in
+        [([2, 1, 2, 2], 2, 1, 1024), ([1, 2, 3, 2], 4, 3, 1024), ([1, 3, 2, 3], 3, 3, 0), ([0, 3, 0, 0], 3, 3, 0)]
+    {
+        let dir = of_epochs(epochs);
+        let mut errors = vec![read(dir.path(), 1).unwrap_err()];
+        // An earlier segment that is known to be acknowledged is left to whoever reads it.
+        errors.extend(open(dir.path(), small()).err());
+        fs::remove_file(dir.path().join(names::SEALED)).unwrap();
+        errors.push(read(dir.path(), 1).unwrap_err());
+        errors.push(open(dir.path(), small()).map(drop).unwrap_err());
+        for error in errors {
+            let JournalError::Corrupt { segment, offset, seq: named, damage, .. } = &error else { panic!("{error:?}") };
+            assert_eq!((segment, *offset, *named), (&names::segment(dir.path(), Seq(file)), at, Seq(seq)), "{error}");
+            assert!(matches!(damage, Damage::EpochFell { .. } | Damage::Unlinked), "{error}");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "epoch 2 after 3")]
+fn a_writer_does_not_go_back_to_an_earlier_epoch() {
+    let dir = scratch();
+    let (mut journal, _) = open(dir.path(), small()).unwrap();
+    journal.set_epoch(3);
+    journal.set_epoch(2);
 }

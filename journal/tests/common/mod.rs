@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use ticktape_core::{Frame, Kind, Seq, Timestamp, frame};
+use ticktape_journal::disk::{BufferId, Completion, DiskError, Op, Outcome};
 use ticktape_journal::{Disk, FileDisk, Journal, JournalConfig, JournalError, JournalReader, Recovered, Salts};
 
 /// Memory, where there is such a file system: thousands of recoveries sync there for nothing.
@@ -78,4 +79,59 @@ pub fn read(dir: &Path, from: u64) -> Result<Vec<Vec<u8>>, JournalError> {
         frames.push(frame.to_vec());
     }
     Ok(frames)
+}
+
+/// Plain files that claim to need blocks of this size.
+#[derive(Debug)]
+pub struct Blocks {
+    files: FileDisk,
+    alignment: usize,
+}
+
+impl Blocks {
+    pub fn of(alignment: usize) -> Blocks {
+        Blocks { files: FileDisk::new(), alignment }
+    }
+}
+
+impl Disk for Blocks {
+    fn submit(&mut self, token: u64, op: Op<'_>) {
+        if let Op::Read { start, len, offset, .. } | Op::Write { start, len, offset, .. } = op {
+            let places = [start, len, offset as usize];
+            assert!(places.iter().all(|place| place.is_multiple_of(self.alignment)), "{op:?}");
+        }
+        self.files.submit(token, op);
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        let mut completion = self.files.poll()?;
+        if let Ok(Outcome::Stat(stat)) = &mut completion.result {
+            stat.alignment = self.alignment;
+        }
+        Some(completion)
+    }
+
+    fn wait(&mut self) {
+        self.files.wait();
+    }
+
+    fn allocate(&mut self, bytes: usize) -> Result<BufferId, DiskError> {
+        self.files.allocate(bytes)
+    }
+
+    fn release(&mut self, buffer: BufferId) {
+        self.files.release(buffer);
+    }
+
+    fn bytes(&self, buffer: BufferId) -> &[u8] {
+        self.files.bytes(buffer)
+    }
+
+    fn bytes_mut(&mut self, buffer: BufferId) -> &mut [u8] {
+        self.files.bytes_mut(buffer)
+    }
+
+    fn describe(&self) -> String {
+        format!("plain files in blocks of {}", self.alignment)
+    }
 }
