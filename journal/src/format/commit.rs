@@ -18,7 +18,7 @@
 
 use std::fmt;
 
-use ticktape_core::Seq;
+use ticktape_core::{Seq, crc32c};
 
 use super::{align_up, put_u32, put_u64, u32_at, u64_at};
 use crate::limits::COMMIT_BYTES_MAX;
@@ -140,7 +140,7 @@ impl CommitHeader {
         put_u32(commit, LENGTH, self.length);
         put_u32(commit, PREVIOUS, self.previous);
         commit[RESERVED..HEADER_BYTES].fill(0);
-        let checksum = crc32c::crc32c(&commit[CHECKED_FROM..]);
+        let checksum = crc32c(&commit[CHECKED_FROM..]);
         put_u32(commit, CHECKSUM, checksum);
         checksum
     }
@@ -175,7 +175,7 @@ impl CommitHeader {
     pub fn decode(bytes: &[u8], alignment: usize) -> Result<(CommitHeader, u32), CommitError> {
         let total = CommitHeader::declared_bytes(bytes, alignment)?;
         let commit = bytes.get(..total).ok_or(CommitError::Short)?;
-        let (stored, computed) = (u32_at(commit, CHECKSUM), crc32c::crc32c(&commit[CHECKED_FROM..]));
+        let (stored, computed) = (u32_at(commit, CHECKSUM), crc32c(&commit[CHECKED_FROM..]));
         if stored != computed {
             return Err(CommitError::Checksum { stored, computed });
         }

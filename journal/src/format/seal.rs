@@ -10,7 +10,7 @@
 //! | 8 | 8 | durable | u64 |
 //! | 16 | 4 | crc | u32 |
 
-use ticktape_core::Seq;
+use ticktape_core::{Seq, crc32c};
 
 use super::{put_u32, put_u64, u32_at, u64_at};
 
@@ -35,7 +35,7 @@ pub fn encode(durable: Seq, block: &mut [u8]) {
     block[MAGIC_AT..VERSION].copy_from_slice(&MAGIC);
     put_u32(block, VERSION, VERSION_2);
     put_u64(block, DURABLE, durable.0);
-    let crc = crc32c::crc32c(&block[..CRC]);
+    let crc = crc32c(&block[..CRC]);
     put_u32(block, CRC, crc);
 }
 
@@ -44,7 +44,7 @@ pub fn decode(block: &[u8]) -> Option<Seq> {
     let block = block.get(..BYTES)?;
     let sound = block[MAGIC_AT..VERSION] == MAGIC
         && u32_at(block, VERSION) == VERSION_2
-        && u32_at(block, CRC) == crc32c::crc32c(&block[..CRC]);
+        && u32_at(block, CRC) == crc32c(&block[..CRC]);
     sound.then(|| Seq(u64_at(block, DURABLE)))
 }
 

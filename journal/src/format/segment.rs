@@ -17,7 +17,7 @@
 
 use std::fmt;
 
-use ticktape_core::Seq;
+use ticktape_core::{Seq, crc32c};
 
 use super::{put_u32, put_u64, u32_at, u64_at};
 use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN};
@@ -148,7 +148,7 @@ impl SegmentHeader {
         put_u64(block, PREVIOUS_SALT, previous_salt);
         put_u32(block, PREVIOUS_CHECKSUM, previous_checksum);
         put_u32(block, ALIGNMENT, alignment);
-        let crc = crc32c::crc32c(&block[..HEADER_CRC]);
+        let crc = crc32c(&block[..HEADER_CRC]);
         put_u32(block, HEADER_CRC, crc);
         crc
     }
@@ -219,7 +219,7 @@ pub fn stored_crc(block: &[u8]) -> u32 {
 }
 
 fn check_crc(block: &[u8], at: usize) -> Result<(), HeaderError> {
-    let (stored, computed) = (u32_at(block, at), crc32c::crc32c(&block[..at]));
+    let (stored, computed) = (u32_at(block, at), crc32c(&block[..at]));
     if stored == computed { Ok(()) } else { Err(HeaderError::Crc { stored, computed }) }
 }
 
