@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use ticktape_core::{Kind, Seq, crc32c};
-use ticktape_shm::layout::{CLAIM, HEADER_CRC};
+use ticktape_shm::layout::{CLAIM, DATA, HEADER_CRC};
 use ticktape_shm::{Follower, Horizon, RingBuilder, RingConfig};
 
 use super::Seeds;
@@ -60,15 +60,22 @@ pub fn run(data: &[u8]) -> bool {
 
 fn edit(file: &mut [u8], input: &mut Input<'_>) {
     let kind = input.u8();
-    // The words before the frames are few, and most of them matter.
-    let words = if kind & 0x80 == 0 { file.len() / 8 } else { 96 };
-    let at = 8 * input.index(words);
-    let word = match kind % 6 {
+    // Of the words before the frames few matter, and most of those stand first.
+    let (first, words) = match kind >> 6 {
+        0 => (0, file.len() / 8),
+        1 => (DATA / 8, (file.len() - DATA) / 8),
+        _ => (0, 96),
+    };
+    let at = 8 * (first + input.index(words));
+    let there = u64::from_le_bytes(file[at..at + 8].try_into().expect("eight bytes"));
+    let word = match kind % 7 {
         0 => input.u64(),
         1 => u64::from(input.u16()),
         2 => 1 << 63 | u64::from(input.u8()),
         3 => u64::MAX,
         4 => input.wide(),
+        // In the third word of a frame: its length.
+        5 => u64::from(input.u8()) << 32 | there & u64::from(u32::MAX),
         _ => {
             let from = 8 * input.index(file.len() / 8);
             u64::from_le_bytes(file[from..from + 8].try_into().expect("eight bytes"))
@@ -100,9 +107,11 @@ pub fn seeds() -> Seeds {
     let word = |kind: u8, at: u16| Script::default().bytes(&[0, 0, kind]).bytes(&at.to_le_bytes());
     vec![
         ("as_it_is", vec![0, 0]),
-        ("claim", word(0x81, 16).bytes(&2048u16.to_le_bytes()).0),
+        // The kind modulo 7 says how, its two upper bits where.
+        ("claim", word(0x86, 16).bytes(&2048u16.to_le_bytes()).0),
         ("skip", word(2, 1040).bytes(&[30]).0),
-        ("capacity", word(0x84, 4).bytes(&[11, 1, 0]).0),
+        ("capacity", word(0x82, 4).bytes(&[11, 1, 0]).0),
         ("anchor", word(4, 514).bytes(&[4, 40, 0]).0),
+        ("length", word(0x44, 2).bytes(&[1]).0),
     ]
 }
