@@ -44,11 +44,9 @@ fn the_published_flows_come_out_to_the_published_hashes() {
 }
 
 #[test]
-fn both_phases_at_tier_memory_with_one_thread_fill_every_stable_key() {
-    let json = demo(
-        NORMAL,
-        &["--messages", "4000", "--tier", "memory", "--cores", "sequencer,executor,egress,journaler,publisher"],
-    );
+fn a_paced_run_at_tier_memory_with_one_thread_fills_every_stable_key() {
+    let plan = "sequencer,executor,egress,journaler,publisher";
+    let json = demo(NORMAL, &["--messages", "2000", "--rate", "20000", "--tier", "memory", "--cores", plan]);
     for stage in ["sequenced", "durable", "applied", "released", "round_trip"] {
         for key in ["p50_ns", "p90_ns", "p99_ns", "p999_ns", "p9999_ns", "max_ns", "count"] {
             assert!(json["stages"][stage][key].is_u64(), "stages.{stage}.{key}");
@@ -66,6 +64,13 @@ fn both_phases_at_tier_memory_with_one_thread_fill_every_stable_key() {
     for pointer in ["/journal/strategy", "/journal/backend", "/cores", "/host"] {
         assert!(json.pointer(pointer).unwrap().is_string(), "{pointer}");
     }
+}
+
+#[test]
+fn without_a_rate_there_is_a_paced_phase_and_one_at_the_highest_rate() {
+    let json = demo(NORMAL, &["--messages", "4000"]);
+    assert_eq!(json["stages"]["round_trip"]["count"], 2000);
+    assert_eq!(json["stages_max_rate"]["round_trip"]["count"], 2000);
 }
 
 #[test]
