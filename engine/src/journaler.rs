@@ -4,6 +4,7 @@
 //! Invariant: ring space is given back only for frames that are durable, so what is not yet durable is still in memory.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use ticktape_core::{Nanos, Seq};
 use ticktape_journal::{Disk, Journal, JournalError};
@@ -122,6 +123,11 @@ impl<D: Disk> Journaler<D> {
     /// Work off the hot path: preparing segments. Call it when a poll found nothing, and now and then under load.
     pub fn housekeeping(&mut self, now: Nanos) -> usize {
         self.journal.housekeeping(now)
+    }
+
+    /// Waits in the kernel, for `timeout` at most, while something is under way on the disk. False, at once, where nothing is.
+    pub fn wait_at_most(&mut self, timeout: Duration) -> bool {
+        self.journal.wait_at_most(timeout)
     }
 
     /// The last durable frame.

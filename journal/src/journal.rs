@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ticktape_core::{Nanos, Seq};
 
@@ -214,6 +215,15 @@ impl<D: Disk> Journal<D> {
     /// Whether anything is under way on the disk: an idle owner that yields meanwhile gives the completion a processor.
     pub fn busy(&self) -> bool {
         self.in_flight > 0 || self.syncing.is_some()
+    }
+
+    /// Gives the processor away, for `timeout` at most, while something is under way on the disk. False, at once, where nothing is.
+    pub fn wait_at_most(&mut self, timeout: Duration) -> bool {
+        let busy = self.busy();
+        if busy {
+            self.disk.wait_at_most(timeout);
+        }
+        busy
     }
 
     /// The first error of a write or sync, for good.

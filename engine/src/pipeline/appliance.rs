@@ -167,10 +167,12 @@ impl Appliance {
         let usable = pin::usable_cores();
         let plan = config.cores.clone().unwrap_or_else(|| CorePlan::for_cores(usable.len()));
         let cores = plan.assign(&usable)?;
-        let idle = config.idle.resolve(plan.slots().len(), usable.len());
+        let threads = plan.slots().len();
+        let idle =
+            Idle { strategy: config.idle.resolve(threads, usable.len()), has_spare_core: usable.len() > threads };
         let (stages, mut appliance) = build::<S>(config, service)?;
         appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
-        appliance.choices.idle = format!("{idle} (asked for {})", config.idle);
+        appliance.choices.idle = format!("{} (asked for {})", idle.strategy, config.idle);
         appliance.spawn(&plan, &cores, idle, stages)?;
         Ok(appliance)
     }
@@ -179,7 +181,7 @@ impl Appliance {
         &mut self,
         plan: &CorePlan,
         cores: &[usize],
-        idle: IdleStrategy,
+        idle: Idle,
         mut stages: Vec<Box<dyn Stage>>,
     ) -> Result<(), StartError> {
         for (slot, &core) in plan.slots().iter().zip(cores) {
@@ -286,10 +288,17 @@ impl Drop for Alarm<'_> {
     }
 }
 
+/// How the threads wait.
+#[derive(Clone, Copy)]
+struct Idle {
+    strategy: IdleStrategy,
+    has_spare_core: bool,
+}
+
 /// One thread: polls its stages in plan order until they are drained, or one anywhere has failed.
-fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: IdleStrategy, lifecycle: &Lifecycle) -> Vec<Closed> {
+fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) -> Vec<Closed> {
     let alarm = Alarm(lifecycle);
-    let mut idler = Idler::new(idle);
+    let mut idler = Idler::new(idle.strategy).with_spare_core(idle.has_spare_core);
     let mut housekeeping_at = 0;
     while !lifecycle.failed() {
         let mut work = 0;
@@ -304,7 +313,7 @@ fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: IdleStrategy, lifecycle: &Lif
         if lifecycle.draining() && stages.iter_mut().all(|stage| stage.drained(now)) {
             break;
         }
-        idler.after_round(work);
+        idler.after_round_or(work, |timeout| stages.iter_mut().any(|stage| stage.wait(timeout)));
     }
     drop(alarm);
     stages.into_iter().map(|stage| (stage.name(), stage.close())).collect()

@@ -14,6 +14,9 @@ const SLEEP_MIN: Duration = Duration::from_micros(4);
 /// … up to this one: longer hurts the first message after a lull, shorter burns a core that others may need.
 const SLEEP_MAX: Duration = Duration::from_micros(64);
 
+/// The longest wait for what is under way in the kernel before the thread looks round again: other stages share it.
+const WAIT_MAX: Duration = Duration::from_micros(50);
+
 /// How a core waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleStrategy {
@@ -65,32 +68,52 @@ impl FromStr for IdleStrategy {
 #[derive(Debug)]
 pub struct Idler {
     strategy: IdleStrategy,
+    has_spare_core: bool,
     rounds: u32,
 }
 
 impl Idler {
-    /// An idler for one core. `Auto` waits as backoff does.
+    /// An idler for one thread. `Auto` waits as backoff does.
     pub fn new(strategy: IdleStrategy) -> Self {
-        Idler { strategy, rounds: 0 }
+        Idler { strategy, has_spare_core: true, rounds: 0 }
+    }
+
+    /// Where there is no core to spare, even a spinning thread gives its own away while something of its is under way in the
+    /// kernel, which would otherwise wait for the next tick to get a processor.
+    #[must_use]
+    pub fn with_spare_core(mut self, has_spare_core: bool) -> Self {
+        self.has_spare_core = has_spare_core;
+        self
     }
 
     /// Call it after every round with the work that was done.
     #[inline]
     pub fn after_round(&mut self, work: usize) {
+        self.after_round_or(work, |_| false);
+    }
+
+    /// As [`Idler::after_round`]; `wait` waits in the kernel for what is under way there, for the time given at most, and
+    /// returns false where nothing is.
+    #[inline]
+    pub fn after_round_or(&mut self, work: usize, wait: impl FnMut(Duration) -> bool) {
         if work > 0 {
             self.rounds = 0;
-        } else if self.strategy == IdleStrategy::Spin {
-            std::hint::spin_loop();
         } else {
-            self.back_off();
+            self.idle(wait);
         }
     }
 
-    fn back_off(&mut self) {
+    fn idle(&mut self, mut wait: impl FnMut(Duration) -> bool) {
         self.rounds = self.rounds.saturating_add(1);
-        match self.rounds.checked_sub(SPINS + 1) {
-            None => std::hint::spin_loop(),
-            Some(sleeps) => std::thread::sleep((SLEEP_MIN * (1 << sleeps.min(8))).min(SLEEP_MAX)),
+        let Some(pauses) = self.rounds.checked_sub(SPINS + 1) else {
+            return std::hint::spin_loop();
+        };
+        let spins = self.strategy == IdleStrategy::Spin;
+        if spins && self.has_spare_core || wait(WAIT_MAX) {
+            return;
+        }
+        if !spins {
+            std::thread::sleep((SLEEP_MIN * (1 << pauses.min(8))).min(SLEEP_MAX));
         }
     }
 }

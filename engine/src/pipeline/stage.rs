@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use ticktape_core::{Nanos, Seq};
@@ -22,6 +23,12 @@ pub trait Stage: Send {
 
     /// Rare work, off the hot path; called about every millisecond and when a round was idle.
     fn housekeeping(&mut self, now: Nanos);
+
+    /// Waits in the kernel for what is under way there, for `timeout` at most. False, at once, where nothing is.
+    fn wait(&mut self, timeout: Duration) -> bool {
+        let _ = timeout;
+        false
+    }
 
     /// In a graceful stop: whether everything has passed this stage.
     fn drained(&mut self, now: Nanos) -> bool;

@@ -1,5 +1,7 @@
 //! The stages as a runner sees them: the plain structs, with their part in a stop.
 
+use std::time::Duration;
+
 use ticktape_core::frame::{frame_bytes, payload_len};
 use ticktape_core::{Nanos, Seq, Service, Timestamp};
 use ticktape_journal::Disk;
@@ -115,6 +117,10 @@ impl<D: Disk + Send> Stage for JournalerStage<D> {
         if now.saturating_sub(since) >= SPACE_PATIENCE_NS && !self.lifecycle.failed() {
             self.lifecycle.fail(format!("journal: {error}"));
         }
+    }
+
+    fn wait(&mut self, timeout: Duration) -> bool {
+        self.journaler.wait_at_most(timeout)
     }
 
     fn drained(&mut self, _now: Nanos) -> bool {

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 mod buffer;
 mod file;
@@ -259,6 +260,11 @@ pub trait Disk {
 
     /// Gives the processor away until a completion is likely to be there. Returns at once when nothing is under way.
     fn wait(&mut self);
+
+    /// As [`wait`](Disk::wait), for `timeout` at most. For backends that complete in the caller's time there is nothing to wait for.
+    fn wait_at_most(&mut self, timeout: Duration) {
+        let _ = timeout;
+    }
 
     /// A new zeroed buffer of `bytes`, aligned to 4096. At start-up only: it takes memory and, maybe, registration.
     ///

@@ -1,6 +1,7 @@
 //! The disk of this machine: the best backend that works, and why that one.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::{Binding, BufferId, Completion, Disk, DiskError, FileDisk, Op, UringDisk};
 
@@ -49,6 +50,10 @@ impl Disk for NativeDisk {
 
     fn wait(&mut self) {
         each!(self, disk => disk.wait());
+    }
+
+    fn wait_at_most(&mut self, timeout: Duration) {
+        each!(self, disk => disk.wait_at_most(timeout));
     }
 
     fn allocate(&mut self, bytes: usize) -> Result<BufferId, DiskError> {

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use io_uring::{IoUring, opcode, squeue, types};
 
@@ -238,13 +239,18 @@ impl Disk for UringDisk {
         if self.in_flight == 0 || !self.done.is_empty() {
             return;
         }
-        match self.ring.submit_and_wait(1) {
-            Ok(_) => self.unsubmitted = !self.ring.submission().is_empty(),
-            Err(error) => match error.raw_os_error() {
-                Some(libc::EAGAIN | libc::EBUSY | libc::EINTR) => {}
-                _ => panic!("io_uring_enter on an own ring: {error}"),
-            },
+        let result = self.ring.submit_and_wait(1);
+        self.after_enter(result);
+    }
+
+    fn wait_at_most(&mut self, timeout: Duration) {
+        if self.in_flight == 0 || !self.done.is_empty() {
+            return;
         }
+        let timespec = types::Timespec::from(timeout);
+        let args = types::SubmitArgs::new().timespec(&timespec);
+        let result = self.ring.submitter().submit_with_args(1, &args);
+        self.after_enter(result);
     }
 
     fn allocate(&mut self, bytes: usize) -> Result<BufferId, DiskError> {
@@ -275,6 +281,17 @@ impl Disk for UringDisk {
             Binding::OneThread => "single issuer",
         };
         format!("io_uring, O_DIRECT in {}-byte blocks, {buffers}, {taskrun}", self.alignment)
+    }
+}
+
+impl UringDisk {
+    /// What an `enter` that may wait has come to.
+    fn after_enter(&mut self, result: io::Result<usize>) {
+        match result.map_err(|error| (error.raw_os_error(), error)) {
+            Ok(_) | Err((Some(libc::ETIME), _)) => self.unsubmitted = !self.ring.submission().is_empty(),
+            Err((Some(libc::EAGAIN | libc::EBUSY | libc::EINTR), _)) => {}
+            Err((_, error)) => panic!("io_uring_enter on an own ring: {error}"),
+        }
     }
 }
 
