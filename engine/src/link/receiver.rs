@@ -242,7 +242,9 @@ impl Receiver {
         self.is_due = true;
     }
 
-    /// The acknowledgement that is due, if one is.
+    /// The acknowledgement that is due, if one is. Each is said once: where one is lost that only told of a commit, a sender
+    /// whose window is full waits for the next. So an owner that commits later than it receives repeats it as its sign of
+    /// life, through [`Receiver::request_ack`].
     #[inline]
     pub fn poll_ack(&mut self, now: Nanos) -> Option<Ack> {
         if !self.is_due && !self.is_due_by_commit(now) {
