@@ -26,6 +26,16 @@ pub enum NicChoice {
     Udp,
 }
 
+impl NicChoice {
+    /// Why the backend that is used is used.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            NicChoice::Auto => "auto: the only backend of this build",
+            NicChoice::Udp => "as asked for",
+        }
+    }
+}
+
 /// Where the sequenced stream goes out as MoldUDP64.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

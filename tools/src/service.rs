@@ -200,7 +200,7 @@ pub(crate) fn find<'a>(services: &'a [Box<dyn AnyService>], name: Option<&str>) 
     };
     found
         .map(|service| &**service)
-        .ok_or_else(|| Failure::usage(format!("service \"{}\" is unknown: one of {}", name.unwrap_or(""), names())))
+        .ok_or_else(|| Failure::usage(format!("service {:?} is unknown: one of {}", name.unwrap_or(""), names())))
 }
 
 /// Applies the whole journal in `dir` to a fresh state.

@@ -302,10 +302,15 @@ fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) 
     let mut housekeeping_at = 0;
     while !lifecycle.failed() {
         let mut work = 0;
+        let mut now = clock::monotonic_ns();
         for stage in &mut stages {
-            work += stage.poll(clock::monotonic_ns());
+            let done = stage.poll(now);
+            if done > 0 {
+                work += done;
+                // A stage that worked took time; one that was idle took less than reading the clock would.
+                now = clock::monotonic_ns();
+            }
         }
-        let now = clock::monotonic_ns();
         if now >= housekeeping_at {
             stages.iter_mut().for_each(|stage| stage.housekeeping(now));
             housekeeping_at = now + HOUSEKEEPING_NS;
@@ -363,7 +368,7 @@ where
     let (deadline, lifecycle) = (Deadline::never(), Lifecycle::default());
     let local_addr = nic.local_addr();
     let mut choices = Choices {
-        nic: nic.describe(),
+        nic: format!("{} ({})", nic.describe(), config.nic.reason()),
         journal: journaler.journal().describe(),
         journal_strategy: config.journal.strategy.to_string(),
         ring: ring.memory,

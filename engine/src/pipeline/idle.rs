@@ -104,16 +104,15 @@ impl Idler {
     }
 
     fn idle(&mut self, mut wait: impl FnMut(Duration) -> bool) {
-        self.rounds = self.rounds.saturating_add(1);
-        let Some(pauses) = self.rounds.checked_sub(SPINS + 1) else {
-            return std::hint::spin_loop();
-        };
         let spins = self.strategy == IdleStrategy::Spin;
-        if spins && self.has_spare_core || wait(WAIT_MAX) {
+        // At once, not after some spinning: the kernel's worker may need this very core to get done.
+        if !(spins && self.has_spare_core) && wait(WAIT_MAX) {
             return;
         }
-        if !spins {
-            std::thread::sleep((SLEEP_MIN * (1 << pauses.min(8))).min(SLEEP_MAX));
+        self.rounds = self.rounds.saturating_add(1);
+        match self.rounds.checked_sub(SPINS + 1).filter(|_| !spins) {
+            None => std::hint::spin_loop(),
+            Some(sleeps) => std::thread::sleep((SLEEP_MIN * (1 << sleeps.min(8))).min(SLEEP_MAX)),
         }
     }
 }

@@ -131,7 +131,7 @@ impl CorePlan {
     /// A plan for `cores` cores.
     pub fn for_cores(cores: usize) -> Self {
         let text = match cores {
-            0 | 1 => "sequencer,executor,journaler,egress,publisher",
+            0 | 1 => "sequencer,executor,egress,journaler,publisher",
             2 => "sequencer,executor,egress|journaler,publisher",
             3 => "sequencer,egress|journaler,publisher|executor",
             _ => "sequencer|executor|journaler,publisher|egress",
