@@ -1,6 +1,8 @@
 //! What the journal's tests share.
 #![allow(dead_code)] // Each test binary uses its own part of it.
 
+pub mod memory;
+
 use std::path::Path;
 
 use ticktape_core::{Frame, Kind, Seq, Timestamp, frame};
