@@ -1,33 +1,12 @@
 //! What an operator chooses.
 
-use std::fmt;
-
 use crate::error::JournalError;
 use crate::format::commit;
 use crate::limits::{
     ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN, COMMIT_BYTES_MAX, SEGMENT_BYTES_MIN, WRITES_IN_FLIGHT_MAX,
 };
 use crate::salt::Salts;
-
-/// How written commits become durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Strategy {
-    /// Plain writes, and at most one `fdatasync` under way that covers the writes completed before it.
-    #[default]
-    Group,
-    /// Each write is durable when it completes. Shortest where the disk's interrupts find an idle core; milliseconds where
-    /// that core is busy-polling.
-    Dsync,
-}
-
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Strategy::Group => "group",
-            Strategy::Dsync => "dsync",
-        })
-    }
-}
+use crate::strategy::Strategy;
 
 /// A journal's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ticktape_core::{Nanos, Seq};
 
+use crate::calibration::Calibration;
 use crate::config::JournalConfig;
 use crate::disk::{BufferId, Disk, FileId, Op, OpenMode, Outcome, Stat};
 use crate::error::JournalError;
@@ -16,6 +17,7 @@ use crate::names;
 use crate::pipeline::Write;
 use crate::recover::{self, Recovered, at, run};
 use crate::segments::{Current, Segments};
+use crate::strategy::{Strategy, Watch};
 
 /// Counters of one journal since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +40,8 @@ pub struct JournalStats {
     pub filled_bytes: u64,
     /// Polls that could not submit because no segment was ready.
     pub stalls: u64,
+    /// Times that a strategy was given up because it had become slow.
+    pub demotions: u64,
 }
 
 /// A journal open for appending. One owner; nothing but [`Journal::housekeeping`] allocates after `open`.
@@ -73,6 +77,10 @@ pub struct Journal<D: Disk> {
     pub(crate) syncing: Option<FileId>,
     pub(crate) segments: Segments,
     pub(crate) failed: Option<JournalError>,
+    /// How commits become durable now.
+    pub(crate) strategy: Strategy,
+    pub(crate) watch: Watch,
+    calibration: Option<Calibration>,
     /// The frame that was asked room for and is larger than any commit.
     too_large: Option<JournalError>,
     pub(crate) stats: JournalStats,
@@ -121,6 +129,9 @@ impl<D: Disk> Journal<D> {
             too_large: None,
             segments,
             failed: None,
+            strategy: config.strategy,
+            watch: Watch::default(),
+            calibration: None,
             stats: JournalStats { segments: 1, ..JournalStats::default() },
             config,
         };
@@ -266,7 +277,7 @@ impl<D: Disk> Journal<D> {
     pub fn close(mut self) -> Result<(), JournalError> {
         self.sync_blocking(|| 0)?;
         if self.recorded < self.durable && self.can_seal() {
-            self.submit_seal();
+            self.submit_seal(0);
         }
         self.drain()?;
         self.finish_segments()?;
@@ -286,16 +297,40 @@ impl<D: Disk> Journal<D> {
         &self.config
     }
 
+    /// Goes over to what a calibration chose. [`Journal::describe`] tells its figures.
+    pub fn adopt(&mut self, calibration: Calibration) {
+        self.strategy = calibration.choice;
+        self.watch = Watch::slower_than(calibration.slow_ns());
+        self.calibration = Some(calibration);
+    }
+
+    /// How commits become durable now: as configured or calibrated, unless that has become slow.
+    pub fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
     /// The backend and the strategy, and why them.
     pub fn describe(&self) -> String {
+        let why = match (self.stats.demotions, &self.calibration) {
+            (0, None) => "as configured".to_string(),
+            (0, Some(calibration)) => calibration.to_string(),
+            (_, None) => "dsync had become slow".to_string(),
+            (_, Some(calibration)) => format!("dsync had become slow; {calibration}"),
+        };
         format!(
-            "{}; {} strategy, {} writes in flight, commits up to {} KiB, segments of {} KiB",
+            "{}; {} strategy ({why}), {} writes in flight, commits up to {} KiB, segments of {} KiB",
             self.disk.describe(),
-            self.config.strategy,
+            self.strategy,
             self.config.writes_in_flight,
             self.config.commit_bytes_max >> 10,
             self.config.segment_bytes >> 10
         )
+    }
+
+    /// Whether the current segment takes `bytes` of frames without a roll.
+    pub(crate) fn has_current_room(&self, bytes: usize) -> bool {
+        let block = self.alignment as u64;
+        self.segments.current_fits(commit::total_bytes(bytes, self.alignment) as u64 + block, block)
     }
 
     /// Ends the commit that is being gathered: it will be submitted as it is.

@@ -17,6 +17,8 @@
 //! - Only commits with the segment's salt, a sound checksum and an unbroken chain are read; nothing that was acknowledged is
 //!   cut silently.
 
+mod calibrate;
+mod calibration;
 pub mod config;
 pub mod disk;
 mod error;
@@ -34,12 +36,16 @@ pub mod recovery;
 mod salt;
 mod scan;
 mod segments;
+mod strategy;
 mod window;
 
-pub use config::{JournalConfig, Strategy};
+pub use calibrate::{CalibrationPlan, calibrate};
+pub use calibration::{Calibration, Latency, Measured};
+pub use config::JournalConfig;
 pub use disk::{Binding, Disk, FileDisk, NativeDisk, UringDisk};
 pub use error::{Damage, JournalError};
 pub use journal::{Journal, JournalStats};
 pub use reader::{FrameRun, JournalReader};
 pub use recover::{Cut, Recovered};
 pub use salt::Salts;
+pub use strategy::Strategy;

@@ -10,6 +10,8 @@ pub const LOCK: &str = "lock";
 pub const SEALED: &str = "sealed";
 /// The seal file while it is being written.
 pub const SEALED_ASIDE: &str = "sealed.tmp";
+/// The directory in which strategies are measured at start-up.
+pub(crate) const CALIBRATION: &str = "calibration.tmp";
 const SEGMENT: &str = "seg";
 const SPARE: &str = "spare";
 const DAMAGED: &str = "damaged";

@@ -5,7 +5,6 @@
 
 use ticktape_core::{Nanos, Seq};
 
-use crate::config::Strategy;
 use crate::disk::{BufferId, Completion, Disk, DiskError, FileId, Op, Outcome};
 use crate::error::JournalError;
 use crate::format::commit::{self, CommitHeader};
@@ -14,6 +13,7 @@ use crate::gather::{Gather, LEAD_BYTES};
 use crate::journal::Journal;
 use crate::limits::UNSYNCED_COMMITS_MAX;
 use crate::recover::at;
+use crate::strategy::Strategy;
 
 /// What a completion's token says in its upper half.
 pub(crate) const CLASS_SHIFT: u32 = 56;
@@ -46,6 +46,9 @@ pub(crate) struct Write {
     /// The last seq in it; of a seal, the one before.
     pub(crate) last_seq: Seq,
     pub(crate) state: State,
+    /// Whether it is durable when it completes, and when it was submitted.
+    pub(crate) durable: bool,
+    pub(crate) submitted_at: Nanos,
 }
 
 impl<D: Disk> Journal<D> {
@@ -56,7 +59,7 @@ impl<D: Disk> Journal<D> {
         if self.failed.is_some() {
             return work;
         }
-        work += self.submit_due();
+        work += self.submit_due(now);
         work += usize::from(self.sync_due());
         // A synchronous disk has completed what was just submitted.
         work += self.reap(now);
@@ -74,7 +77,7 @@ impl<D: Disk> Journal<D> {
             reaped += 1;
             let number = token & ((1 << CLASS_SHIFT) - 1);
             match token >> CLASS_SHIFT {
-                CLASS_WRITE => self.write_completed(number, result),
+                CLASS_WRITE => self.write_completed(number, result, now),
                 CLASS_SYNC => self.sync_completed(result),
                 CLASS_CHORE => self.chore_completed(result),
                 _ => unreachable!("every token has a class"),
@@ -86,7 +89,7 @@ impl<D: Disk> Journal<D> {
         reaped
     }
 
-    fn write_completed(&mut self, number: u64, result: Result<Outcome, DiskError>) {
+    fn write_completed(&mut self, number: u64, result: Result<Outcome, DiskError>, now: Nanos) {
         let index = (number - self.front) as usize;
         self.in_flight -= 1;
         let done = match result {
@@ -110,12 +113,21 @@ impl<D: Disk> Journal<D> {
             self.stats.short_writes += 1;
             return self.submit_write(number);
         }
-        write.state = match self.config.strategy {
-            Strategy::Group => State::Written,
-            Strategy::Dsync => State::Durable,
-        };
-        let buffer = write.buffer;
+        write.state = if write.durable { State::Durable } else { State::Written };
+        let (buffer, durable, took_ns) = (write.buffer, write.durable, now.saturating_sub(write.submitted_at));
         self.free.push(buffer);
+        if durable && self.watch.note(took_ns) {
+            self.demote();
+        }
+    }
+
+    /// Durable writes have become slow: from the next commit on, they are written and synced apart. For good: what made them
+    /// slow is how the box is used.
+    fn demote(&mut self) {
+        if self.strategy == Strategy::Dsync {
+            self.strategy = Strategy::Group;
+            self.stats.demotions += 1;
+        }
     }
 
     fn sync_completed(&mut self, result: Result<Outcome, DiskError>) {
@@ -143,9 +155,10 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    fn submit_due(&mut self) -> usize {
+    fn submit_due(&mut self, now: Nanos) -> usize {
         let mut submitted = 0;
-        while self.in_flight < self.config.writes_in_flight && self.writes.len() < UNSYNCED_COMMITS_MAX {
+        let writable = self.strategy.may_write(self.syncing.is_some());
+        while writable && self.in_flight < self.config.writes_in_flight && self.writes.len() < UNSYNCED_COMMITS_MAX {
             // Full commits go out as fast as the disk takes them, one that still gathers only when nothing is being written.
             if self.ready.is_empty() && self.in_flight == 0 {
                 self.close_gather();
@@ -157,7 +170,7 @@ impl<D: Disk> Journal<D> {
             }
             self.ready.pop_front();
             self.ready_bytes -= commit::total_bytes(gather.length, self.alignment);
-            self.submit_commit(gather);
+            self.submit_commit(gather, now);
             submitted += 1;
         }
         submitted
@@ -176,7 +189,7 @@ impl<D: Disk> Journal<D> {
         self.segments.current.fill_is_clear_of(total as u64 + reserve)
     }
 
-    fn submit_commit(&mut self, gather: Gather) {
+    fn submit_commit(&mut self, gather: Gather, now: Nanos) {
         let alignment = self.alignment;
         let total = commit::total_bytes(gather.length, alignment);
         let current = &mut self.segments.current;
@@ -214,6 +227,8 @@ impl<D: Disk> Journal<D> {
             offset: current.offset,
             last_seq: Seq(header.next_seq().0 - 1),
             state: State::Writing,
+            durable: self.strategy.writes_durably(),
+            submitted_at: now,
         };
         current.offset += (lead + total) as u64;
         let number = self.front + self.writes.len() as u64;
@@ -227,15 +242,14 @@ impl<D: Disk> Journal<D> {
 
     fn submit_write(&mut self, number: u64) {
         let write = self.writes[(number - self.front) as usize];
-        let durable = self.config.strategy == Strategy::Dsync;
-        let Write { file, buffer, start, len, offset, .. } = write;
+        let Write { file, buffer, start, len, offset, durable, .. } = write;
         self.in_flight += 1;
         self.disk.submit(CLASS_WRITE << CLASS_SHIFT | number, Op::Write { file, buffer, start, len, offset, durable });
     }
 
     /// Begins a sync when the front of the order has been written and waits for one: only that moves the watermark.
     fn sync_due(&mut self) -> bool {
-        if self.syncing.is_some() || self.failed.is_some() {
+        if self.syncing.is_some() || self.failed.is_some() || !self.strategy.may_sync(self.in_flight) {
             return false;
         }
         let Some(front) = self.writes.iter().find(|write| write.state != State::Durable) else { return false };
@@ -255,7 +269,7 @@ impl<D: Disk> Journal<D> {
         let quiet = self.recorded < self.durable && self.durable == self.appended && self.writes.is_empty();
         let due = quiet && now.saturating_sub(self.durable_moved_at) >= self.config.seal_delay_ns && self.can_seal();
         if due {
-            self.submit_seal();
+            self.submit_seal(now);
         }
         due
     }
@@ -272,9 +286,9 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Submits an empty commit that records what is durable.
-    pub(crate) fn submit_seal(&mut self) {
+    pub(crate) fn submit_seal(&mut self, now: Nanos) {
         let buffer = self.free.pop().expect("checked by can_seal");
-        self.submit_commit(Gather::new(buffer, self.epoch, self.appended.next()));
+        self.submit_commit(Gather::new(buffer, self.epoch, self.appended.next()), now);
     }
 
     /// Waits until nothing is under way.

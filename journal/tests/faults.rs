@@ -10,7 +10,7 @@ use std::rc::Rc;
 use common::{append, clock, padded, read, small};
 use ticktape_core::Seq;
 use ticktape_journal::disk::{BufferId, Completion, DiskError, Op, Outcome};
-use ticktape_journal::{Disk, FileDisk, Journal, JournalConfig, JournalError};
+use ticktape_journal::{Disk, FileDisk, Journal, JournalConfig, JournalError, Strategy};
 
 /// What the disk does next, shared with the test.
 #[derive(Debug, Default)]
@@ -21,6 +21,8 @@ struct Mood {
     fails: Option<(&'static str, i32)>,
     /// Keeps completions back; they come out newest first.
     holds: bool,
+    /// Whether a write and a sync were ever under way at once.
+    wrote_beside_a_sync: bool,
 }
 
 /// Plain files, with moods.
@@ -29,6 +31,14 @@ struct Moody {
     files: FileDisk,
     mood: Rc<RefCell<Mood>>,
     held: VecDeque<Completion>,
+    /// What is under way, by token.
+    under_way: Vec<(u64, &'static str)>,
+}
+
+impl Moody {
+    fn new(mood: &Rc<RefCell<Mood>>) -> Moody {
+        Moody { files: FileDisk::new(), mood: Rc::clone(mood), held: VecDeque::new(), under_way: Vec::new() }
+    }
 }
 
 impl Disk for Moody {
@@ -40,6 +50,10 @@ impl Disk for Moody {
             }
             (op, _) => op,
         };
+        let beside = |name| self.under_way.iter().any(|&(_, other)| other == name);
+        let both = op.name() == "write" && beside("sync") || op.name() == "sync" && beside("write");
+        self.mood.borrow_mut().wrote_beside_a_sync |= both;
+        self.under_way.push((token, op.name()));
         match fails {
             Some((name, errno)) if op.name() == name => {
                 self.held.push_front(Completion { token, result: Err(DiskError { op: name, errno }) });
@@ -53,7 +67,13 @@ impl Disk for Moody {
     }
 
     fn poll(&mut self) -> Option<Completion> {
-        if self.mood.borrow().holds { None } else { self.held.pop_front() }
+        if self.mood.borrow().holds {
+            return None;
+        }
+        let completion = self.held.pop_front()?;
+        let done = self.under_way.iter().position(|&(token, _)| token == completion.token).unwrap();
+        self.under_way.swap_remove(done);
+        Some(completion)
     }
 
     fn wait(&mut self) {
@@ -83,8 +103,7 @@ impl Disk for Moody {
 
 fn moody(dir: &Path, config: JournalConfig) -> (Journal<Moody>, Rc<RefCell<Mood>>) {
     let mood = Rc::new(RefCell::new(Mood::default()));
-    let disk = Moody { files: FileDisk::new(), mood: Rc::clone(&mood), held: VecDeque::new() };
-    (Journal::open(disk, dir, config).unwrap().0, mood)
+    (Journal::open(Moody::new(&mood), dir, config).unwrap().0, mood)
 }
 
 #[test]
@@ -138,7 +157,7 @@ fn the_first_error_of_a_write_or_sync_freezes_the_mark_for_good() {
 #[test]
 fn completions_in_the_wrong_order_move_the_mark_in_the_right_one() {
     let dir = tempfile::tempdir().unwrap();
-    let config = JournalConfig { writes_in_flight: 8, strategy: ticktape_journal::Strategy::Dsync, ..small() };
+    let config = JournalConfig { writes_in_flight: 8, strategy: Strategy::Dsync, ..small() };
     let (mut journal, mood) = moody(dir.path(), config);
     mood.borrow_mut().holds = true;
     // Each fills a commit, so that several are under way.
@@ -199,8 +218,7 @@ fn a_full_disk_is_met_before_an_input_is_accepted_and_space_that_comes_back_is_u
 fn a_full_disk_at_the_start_is_named_and_nothing_is_left() {
     let dir = tempfile::tempdir().unwrap();
     let mood = Rc::new(RefCell::new(Mood { fails: Some(("preallocate", libc::ENOSPC)), ..Mood::default() }));
-    let disk = Moody { files: FileDisk::new(), mood, held: VecDeque::new() };
-    let error = Journal::open(disk, dir.path(), small()).map(drop).unwrap_err();
+    let error = Journal::open(Moody::new(&mood), dir.path(), small()).map(drop).unwrap_err();
     assert!(matches!(error, JournalError::NoSpace { needed: 16384, .. }), "{error:?}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "only the lock");
 }
@@ -214,4 +232,65 @@ fn the_port_says_what_it_did() {
     let error = disk.run(Op::Delete { path: &missing }).unwrap_err();
     assert!(error.is_missing() && !error.is_full() && !error.is_held());
     assert!(matches!(disk.run(Op::FreeSpace { path: dir.path() }).unwrap(), Outcome::Free(bytes) if bytes > 0));
+}
+
+#[test]
+fn dsync_that_becomes_slow_is_given_up_and_nothing_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, mood) = moody(dir.path(), JournalConfig { strategy: Strategy::Dsync, ..small() });
+    let mut written = Vec::new();
+    let mut now = 0;
+    let mut one = |journal: &mut Journal<Moody>, took: u64| {
+        written.push(append(journal, b"input"));
+        mood.borrow_mut().holds = true;
+        journal.poll(now);
+        mood.borrow_mut().holds = false;
+        now += took;
+        while journal.durable() < journal.appended() {
+            journal.poll(now);
+        }
+        written.clone()
+    };
+    for _ in 0..100 {
+        one(&mut journal, 100_000);
+    }
+    assert_eq!((journal.strategy(), journal.stats().demotions, journal.stats().syncs), (Strategy::Dsync, 0, 0));
+    let slow = (1..100).find(|_| {
+        one(&mut journal, 4_000_000);
+        journal.strategy() == Strategy::Group
+    });
+    assert!(slow.unwrap() < 10, "{slow:?} slow writes");
+    let written = one(&mut journal, 100_000);
+    assert_eq!(journal.stats().demotions, 1);
+    assert!(
+        journal.stats().syncs > 0 && journal.describe().contains("dsync had become slow"),
+        "{}",
+        journal.describe()
+    );
+    journal.close().unwrap();
+    assert_eq!(read(dir.path(), 1).unwrap(), written);
+}
+
+#[test]
+fn flush_never_writes_beside_a_sync_and_group_does() {
+    for strategy in [Strategy::Flush, Strategy::Group] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, mood) = moody(dir.path(), JournalConfig { strategy, segment_bytes: 1 << 20, ..small() });
+        let mut written = Vec::new();
+        for round in 0..60u64 {
+            // Completions come at every third poll only.
+            mood.borrow_mut().holds = round % 3 != 0;
+            let bytes = padded(journal.appended().0 + 1, &[7; 1500]);
+            if journal.room(bytes.len()) {
+                written.push(append(&mut journal, &[7; 1500]));
+            }
+            journal.poll(round);
+        }
+        mood.borrow_mut().holds = false;
+        journal.sync_blocking(clock()).unwrap();
+        assert_eq!(mood.borrow().wrote_beside_a_sync, strategy == Strategy::Group, "{strategy}");
+        journal.close().unwrap();
+        assert!(written.len() > 10);
+        assert_eq!(read(dir.path(), 1).unwrap(), written);
+    }
 }

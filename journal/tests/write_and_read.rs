@@ -47,7 +47,8 @@ fn several_segments_over_several_openings_read_back_on_plain_files() {
 
 #[test]
 fn and_on_the_native_disk_with_each_strategy() {
-    for (binding, strategy) in [(Binding::AnyThread, Strategy::Group), (Binding::OneThread, Strategy::Dsync)] {
+    let bindings = [Binding::AnyThread, Binding::OneThread];
+    for (binding, strategy) in bindings.into_iter().cycle().zip(Strategy::ALL) {
         let dir = tempfile::tempdir().unwrap();
         println!("{}", NativeDisk::new(dir.path(), binding).describe());
         let config = JournalConfig { strategy, ..small() };
@@ -216,10 +217,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_done_the_journal_is_the_vector(steps in steps(), dsync: bool) {
+    fn whatever_is_done_the_journal_is_the_vector(steps in steps(), strategy in 0usize..3) {
         let dir = tempfile::tempdir().unwrap();
-        let strategy = if dsync { Strategy::Dsync } else { Strategy::Group };
-        let config = JournalConfig { strategy, ..small() };
+        let config = JournalConfig { strategy: Strategy::ALL[strategy], ..small() };
         let (mut journal, _) = open(dir.path(), config.clone()).unwrap();
         let mut oracle: Vec<Vec<u8>> = Vec::new();
         let (mut now, mut epoch) = (clock(), 0);

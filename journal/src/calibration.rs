@@ -1,0 +1,147 @@
+//! What was measured of a disk, and what follows from it.
+
+use std::fmt;
+
+use ticktape_core::Nanos;
+
+use crate::strategy::Strategy;
+
+/// A strategy is left for a riskier one only for a gain of at least this many per cent: less is noise.
+const GAIN_PERCENT_MIN: u64 = 15;
+
+/// A durable write counts as slow from so many times on what the next best strategy takes.
+const SLOW_FACTOR: Nanos = 2;
+
+/// Durable appends, one at a time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// Appends measured.
+    pub count: u32,
+    /// Half of them took at most this.
+    pub p50_ns: Nanos,
+    /// Nine in ten of them took at most this.
+    pub p90_ns: Nanos,
+    /// The slowest.
+    pub max_ns: Nanos,
+}
+
+impl Latency {
+    /// Of these samples, which are sorted in passing.
+    pub(crate) fn of(samples: &mut [Nanos]) -> Latency {
+        samples.sort_unstable();
+        let at = |percent: usize| samples.get(samples.len() * percent / 100).copied().unwrap_or_default();
+        let max_ns = samples.last().copied().unwrap_or_default();
+        Latency { count: samples.len() as u32, p50_ns: at(50), p90_ns: at(90), max_ns }
+    }
+}
+
+/// What one strategy came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// The strategy.
+    pub strategy: Strategy,
+    /// With the other cores idle.
+    pub quiet: Latency,
+    /// With other cores spinning; `None` where there is none to spin on, or none will.
+    pub busy: Option<Latency>,
+    /// Many commits at once, in bytes a second.
+    pub bytes_per_s: u64,
+}
+
+impl Measured {
+    /// What it has to be judged by: the state that the box will be in.
+    fn relevant(&self) -> Latency {
+        self.busy.unwrap_or(self.quiet)
+    }
+}
+
+/// What was measured of a disk at start-up, and what was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Calibration {
+    /// The strategy to use.
+    pub choice: Strategy,
+    /// Every strategy's figures, in the order of [`Strategy::ALL`].
+    pub measured: [Measured; 3],
+    /// How long it took, in nanoseconds.
+    pub took_ns: Nanos,
+}
+
+impl Calibration {
+    /// Decides over what was measured: group, unless another one is clearly faster for one append at a time, nine times in
+    /// ten.
+    pub fn decide(measured: [Measured; 3], took_ns: Nanos) -> Calibration {
+        let mut choice = &measured[0];
+        for other in &measured[1..] {
+            let (now, then) = (choice.relevant().p90_ns, other.relevant().p90_ns);
+            if other.relevant().count > 0 && then * 100 <= now * (100 - GAIN_PERCENT_MIN) {
+                choice = other;
+            }
+        }
+        Calibration { choice: choice.strategy, measured, took_ns }
+    }
+
+    /// From how long on a durable write is slow, in nanoseconds: where another strategy would do better.
+    pub(crate) fn slow_ns(&self) -> Nanos {
+        let others = self.measured.iter().filter(|measured| !measured.strategy.writes_durably());
+        let best = others.map(|measured| measured.relevant().p90_ns).min().unwrap_or_default();
+        SLOW_FACTOR * best
+    }
+}
+
+impl fmt::Display for Calibration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "calibrated in {} ms: one append p50/p90 µs", self.took_ns / 1_000_000)?;
+        for (index, measured) in self.measured.iter().enumerate() {
+            let us = |latency: Latency| format!("{}/{}", latency.p50_ns / 1000, latency.p90_ns / 1000);
+            write!(f, "{} {} {}", if index > 0 { "," } else { "" }, measured.strategy, us(measured.quiet))?;
+            if let Some(busy) = measured.busy {
+                write!(f, " (cores busy {})", us(busy))?;
+            }
+            write!(f, " {} MB/s", measured.bytes_per_s / 1_000_000)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(figures: [(Nanos, Option<Nanos>); 3]) -> [Measured; 3] {
+        let latency = |p90_ns| Latency { count: 50, p50_ns: p90_ns / 2, p90_ns, max_ns: 2 * p90_ns };
+        std::array::from_fn(|index| Measured {
+            strategy: Strategy::ALL[index],
+            quiet: latency(figures[index].0),
+            busy: figures[index].1.map(latency),
+            bytes_per_s: 1 << 30,
+        })
+    }
+
+    #[test]
+    fn the_faster_one_is_chosen_where_it_will_run() {
+        let choice = |figures| Calibration::decide(measured(figures), 0).choice;
+        assert_eq!(choice([(200, None), (200, None), (60, None)]), Strategy::Dsync);
+        assert_eq!(choice([(200, Some(200)), (200, Some(200)), (60, Some(4000))]), Strategy::Group);
+        assert_eq!(choice([(200, Some(900)), (200, Some(300)), (60, Some(4000))]), Strategy::Flush);
+        // Hardly faster is not faster.
+        assert_eq!(choice([(200, None), (190, None), (180, None)]), Strategy::Group);
+        // What was not measured is not chosen.
+        let mut none = measured([(200, None), (200, None), (0, None)]);
+        none[2].quiet = Latency::default();
+        assert_eq!(Calibration::decide(none, 0).choice, Strategy::Group);
+    }
+
+    #[test]
+    fn slow_is_where_another_one_does_better() {
+        let calibration = Calibration::decide(measured([(300, None), (200, None), (60, None)]), 7_000_000);
+        assert_eq!(calibration.slow_ns(), 400);
+        assert!(calibration.to_string().starts_with("calibrated in 7 ms"), "{calibration}");
+    }
+
+    #[test]
+    fn percentiles_of_few_and_of_none() {
+        assert_eq!(Latency::of(&mut []), Latency::default());
+        let expected = Latency { count: 4, p50_ns: 30, p90_ns: 40, max_ns: 40 };
+        assert_eq!(Latency::of(&mut [40, 10, 30, 20]), expected);
+    }
+}
