@@ -1,4 +1,5 @@
-//! What a durable append costs beside the raw system calls it rests on: `append_floor [DIR]`, interleaved in one run.
+//! What a durable append costs beside the raw system calls it rests on: `append_floor [DIR [one|saturated|read]]`,
+//! interleaved in one run.
 //!
 //! Rows: 64 frames of 128 bytes committed one batch at a time, against a raw direct write and fdatasync, and a raw durable
 //! write, of the same bytes into a zero-filled file; then saturated, against a raw loop of deep writes with one sync under way;
@@ -24,9 +25,17 @@ const SEGMENT_BYTES: usize = 256 << 20;
 fn main() {
     let dir = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("append-floor"), PathBuf::from);
     std::fs::create_dir_all(&dir).expect("the directory can be made");
-    one_at_a_time(&dir);
-    saturated(&dir);
-    read_back(&dir);
+    let rows = std::env::args().nth(2);
+    let wanted = |name| rows.as_deref().is_none_or(|rows| rows == name);
+    if wanted("one") {
+        one_at_a_time(&dir);
+    }
+    if wanted("saturated") {
+        saturated(&dir);
+    }
+    if wanted("read") {
+        read_back(&dir);
+    }
     std::fs::remove_dir_all(&dir).expect("the directory can be removed");
 }
 
@@ -242,7 +251,7 @@ fn read_back(dir: &Path) {
     }
     journal.close().expect("it closes");
     println!("\nread back, {FRAMES} frames of 16 bytes of payload");
-    for _ in 0..3 {
+    for _ in 0..7 {
         let began = Instant::now();
         let mut reader = JournalReader::open(&dir, Seq(1)).expect("it opens");
         let mut frames = 0u64;

@@ -82,6 +82,8 @@ pub struct JournalReader<D: Disk = FileDisk> {
     durable: Option<Seq>,
     /// What the seal file says: segments that begin at or before it are closed.
     sealed: Seq,
+    /// The highest `durable` of the commits that were passed.
+    seen: Seq,
     /// The end that was found to be one, so that it is examined once.
     examined: Option<Seq>,
 }
@@ -114,6 +116,7 @@ impl<D: Disk> JournalReader<D> {
             at_seq: from,
             durable: None,
             sealed: Seq::ZERO,
+            seen: Seq::ZERO,
             examined: None,
         };
         reader.refresh()?;
@@ -301,6 +304,7 @@ impl<D: Disk> JournalReader<D> {
             return Err(self.corrupt(start + within as u64, header.base_seq, header.durable, damage));
         }
         self.examined = None;
+        self.seen = self.seen.max(header.durable);
         let passed = chain.next_seq <= self.from;
         self.place = if header.count == 0 || passed {
             self.at_seq = chain.next_seq;
@@ -323,6 +327,8 @@ impl<D: Disk> JournalReader<D> {
         }
         let durable = match self.durable {
             Some(durable) => durable,
+            // A sound commit that belongs here was not torn.
+            None if matches!(damage, Damage::EpochFell { .. }) => chain.next_seq.max(self.known_durable()?),
             None => self.known_durable()?,
         };
         if durable < chain.next_seq {
@@ -480,11 +486,20 @@ impl<D: Disk> JournalReader<D> {
         Ok(())
     }
 
+    fn known_durable_once(&mut self, window: &mut Window) -> Result<Seq, JournalError> {
+        if let Place::Chain(chain) = &self.place
+            && let Some(durable) = recover::known_durable_at_end(&mut self.disk, window, &self.dir, chain, self.seen)?
+        {
+            return Ok(durable);
+        }
+        recover::known_durable(&mut self.disk, window, &self.dir)
+    }
+
     fn known_durable(&mut self) -> Result<Seq, JournalError> {
         let mut window = Window::new(READ_CHUNK_BYTES);
         let mut tries = 0;
         let durable = loop {
-            match recover::known_durable(&mut self.disk, &mut window, &self.dir) {
+            match self.known_durable_once(&mut window) {
                 Err(JournalError::Disk { error, .. }) if error.is_missing() && tries < LIST_TRIES => tries += 1,
                 other => break other,
             }

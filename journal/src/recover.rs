@@ -11,7 +11,7 @@ use crate::format::segment::{HeaderError, SegmentHeader, stored_crc};
 use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN, READ_CHUNK_BYTES};
 use crate::names;
 use crate::recovery::{self, Refusal, SegmentFacts, Verdict, decide};
-use crate::scan::{Scan, evidence_without_header, is_blank, scan};
+use crate::scan::{Chain, Scan, evidence_without_header, is_blank, look_behind, scan};
 use crate::window::Window;
 
 /// What a journal held when it was opened.
@@ -122,6 +122,21 @@ pub(crate) fn known_durable<D: Disk>(disk: &mut D, window: &mut Window, dir: &Pa
     let mut facts = list_facts(disk, window, dir, OpenMode::ReadDirect)?;
     read_back_to_the_acknowledged(disk, window, &mut facts, OpenMode::ReadDirect)?;
     Ok(facts.durable())
+}
+
+/// The same for a reader that has read the last segment up to the end of `chain`, whose commits showed `seen`: only what lies
+/// behind is looked at. `None` if it is not the last.
+pub(crate) fn known_durable_at_end<D: Disk>(
+    disk: &mut D,
+    window: &mut Window,
+    dir: &Path,
+    chain: &Chain,
+    seen: Seq,
+) -> Result<Option<Seq>, JournalError> {
+    let facts = list_facts(disk, window, dir, OpenMode::ReadDirect)?;
+    let Some(last) = facts.segments.last().filter(|last| last.header.salt() == chain.salt) else { return Ok(None) };
+    let behind = look_behind(disk, window, chain).map_err(|error| at(&last.path, error))?;
+    Ok(Some(facts.durable().max(seen).max(behind.durable)))
 }
 
 /// Everything recovery knows of a directory.

@@ -1,4 +1,5 @@
 //! kill -9 at random moments: what the child said was durable is there, and the journal goes on.
+//! `TICKTAPE_KILL_ROUNDS=200 cargo test --release -p ticktape-journal --test kill` for the long run.
 
 mod common;
 
@@ -8,10 +9,13 @@ use std::process::{Command, Stdio};
 
 use common::{append, frame, payload, read, small};
 use ticktape_core::Seq;
-use ticktape_journal::{Binding, Journal, JournalConfig, NativeDisk, Salts};
+use ticktape_journal::inspect::inspect;
+use ticktape_journal::{Binding, Journal, JournalConfig, JournalReader, NativeDisk, Salts};
 
 const DIR: &str = "TICKTAPE_KILL_TEST_DIR";
+/// Rounds by default; the environment may ask for more.
 const ROUNDS: u64 = 12;
+const ROUNDS_VARIABLE: &str = "TICKTAPE_KILL_ROUNDS";
 
 fn config() -> JournalConfig {
     JournalConfig { segment_bytes: 64 << 10, salts: Salts::System, seal_delay_ns: 100_000, ..small() }
@@ -43,7 +47,8 @@ fn nothing_acknowledged_is_lost_however_the_writer_dies() {
     let dir = tempfile::tempdir().unwrap();
     let mut acknowledged = 0;
     let mut segments = 0;
-    for round in 0..ROUNDS {
+    let rounds = std::env::var(ROUNDS_VARIABLE).map_or(ROUNDS, |rounds| rounds.parse().expect("a number of rounds"));
+    for round in 0..rounds {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["child", "--exact", "--nocapture", "--test-threads=1"])
             .env(DIR, dir.path())
@@ -72,19 +77,23 @@ fn nothing_acknowledged_is_lost_however_the_writer_dies() {
             }
         }
         assert_eq!(seen, lines, "the child got as far as it was meant to");
-        let frames = read(dir.path(), 1).unwrap();
-        assert!(frames.len() as u64 >= acknowledged, "round {round}: {} of {acknowledged}", frames.len());
+        let frames = read(dir.path(), 1).unwrap().len() as u64;
+        assert!(frames >= acknowledged, "round {round}: {frames} of {acknowledged}");
         let disk = NativeDisk::new(dir.path(), Binding::AnyThread);
         let (journal, recovered) = Journal::open(disk, dir.path(), config()).unwrap();
         assert!(recovered.next_seq > Seq(acknowledged), "round {round}: {recovered:?}, acknowledged {acknowledged}");
         journal.close().unwrap();
         segments = recovered.segments;
-        for (index, bytes) in read(dir.path(), 1).unwrap().iter().enumerate() {
-            let seq = index as u64 + 1;
-            assert_eq!(*bytes, frame(seq, &payload(seq)));
+        let mut reader = JournalReader::open(dir.path(), Seq(1)).unwrap();
+        let mut seq = 0;
+        while let Some(bytes) = reader.next().unwrap() {
+            seq += 1;
+            assert_eq!(bytes, frame(seq, &payload(seq)));
         }
+        assert_eq!(recovered.next_seq, Seq(seq + 1), "round {round}");
+        assert_eq!(inspect(dir.path(), &mut |_| ()).unwrap().damaged, 0, "round {round}");
     }
-    assert!(segments as u64 > ROUNDS, "it rolled as well: {segments} segments");
+    assert!(segments as u64 > rounds, "it rolled as well: {segments} segments");
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(
         left.iter().all(
