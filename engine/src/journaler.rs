@@ -28,6 +28,9 @@ pub struct Journaler<D: Disk> {
     mark: DurableMark,
     held: VecDeque<(Seq, u64)>,
     run_bytes_max: usize,
+    /// How long the disk is left alone between two polls of it.
+    patience_ns: u64,
+    polled_at: Nanos,
     durable: Seq,
     latency: StageLatency,
 }
@@ -39,7 +42,13 @@ impl<D: Disk> Journaler<D> {
         assert_eq!(frames.next_seq(), journal.appended().next(), "the ring starts where the journal ends");
         let run_bytes_max = RUN_BYTES_MAX.min(journal.config().frame_bytes_max());
         let held = VecDeque::with_capacity(HELD_BATCHES_MAX);
-        Journaler { frames, journal, mark, held, run_bytes_max, durable, latency }
+        Journaler { frames, journal, mark, held, run_bytes_max, patience_ns: 0, polled_at: 0, durable, latency }
+    }
+
+    /// Where nobody waits for durability: turns to the disk only each `patience_ns`, so that many small inputs share a write,
+    /// and its system call, which would hold up the other stages of the thread.
+    pub fn set_patience(&mut self, patience_ns: u64) {
+        self.patience_ns = patience_ns;
     }
 
     /// One duty cycle; returns the frames taken plus the disk's work.
@@ -47,6 +56,10 @@ impl<D: Disk> Journaler<D> {
     pub fn poll(&mut self, now: Nanos) -> usize {
         self.latency.settle(now);
         let taken = self.take();
+        if now.saturating_sub(self.polled_at) < self.patience_ns {
+            return taken;
+        }
+        self.polled_at = now;
         let work = self.journal.poll(now);
         let durable = self.journal.durable();
         if durable > self.durable {
