@@ -239,6 +239,9 @@ impl<T: Tx + Send> Stage for PublisherStage<T> {
         }
         if taken > 0 {
             self.frames.release();
+        }
+        // A packet goes when it is full, or when nothing more is there to fill it.
+        if taken < FRAMES_PER_POLL_MAX {
             publisher.flush(now, tx);
         }
         if tx.queued() > 0 {

@@ -156,6 +156,8 @@ impl Publish {
         }
         if taken > 0 {
             self.frames.release();
+        }
+        if taken < PUBLISHED_PER_POLL {
             self.publisher.flush(now, &mut self.tx);
         }
         if self.tx.queued() > 0 {
