@@ -1,12 +1,13 @@
 //! An appliance's configuration, from code, flags or a TOML file.
 
 use std::fmt;
+use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use ticktape_core::frame::{frame_bytes, padded};
-use ticktape_journal::{JournalConfig, Strategy};
+use ticktape_journal::JournalConfig;
 
 use crate::feed::mold;
 use crate::link::{DATA_OVERHEAD_BYTES, Tier, event};
@@ -14,6 +15,9 @@ use crate::machine::StepLimits;
 use crate::payload::COMMAND;
 use crate::pipeline::{CorePlan, CoreSlot, IdleStrategy, StageName};
 use crate::sequencer::datagram_room;
+
+/// The largest configuration file, in bytes.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// Which network backend to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -38,7 +42,7 @@ impl NicChoice {
 
 /// Where the sequenced stream goes out as MoldUDP64.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table, as [feed] with a = \"239.1.1.1:7100\"")]
 pub struct FeedConfig {
     /// Group (or unicast address) and port of feed A.
     pub a: SocketAddrV4,
@@ -74,7 +78,7 @@ fn stream_name() -> String {
 
 /// The log ring.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields, default, expecting = "a table, as [ring] with name = \"book\"")]
 pub struct LogRingConfig {
     /// Its name; followers on this box attach by it. Without one the ring is private.
     pub name: Option<String>,
@@ -105,9 +109,7 @@ impl JournalFile {
         journal.prefill_bytes = self.prefill_bytes.unwrap_or(journal.prefill_bytes);
         journal.strategy = match self.strategy.as_deref() {
             None => journal.strategy,
-            Some("group") => Strategy::Group,
-            Some("dsync") => Strategy::Dsync,
-            Some(other) => return Err(format!("journal.strategy = {other:?} is unknown: one of group, dsync")),
+            Some(name) => name.parse().map_err(|error| format!("journal.strategy: {error}"))?,
         };
         Ok(())
     }
@@ -116,6 +118,8 @@ impl JournalFile {
 /// Everything an appliance needs to know, beside its service's own configuration.
 #[derive(Clone, Debug)]
 pub struct ApplianceConfig {
+    /// Which service a program with several is to run. Of no consequence to the appliance itself.
+    pub service: Option<String>,
     /// The journal's directory; made if it is missing.
     pub dir: PathBuf,
     /// Where clients connect.
@@ -152,6 +156,7 @@ impl ApplianceConfig {
     /// The defaults, with the journal in `dir` and clients on `listen`.
     pub fn new(dir: impl Into<PathBuf>, listen: SocketAddrV4) -> Self {
         ApplianceConfig {
+            service: None,
             dir: dir.into(),
             listen,
             tier: Tier::Local,
@@ -176,13 +181,14 @@ impl ApplianceConfig {
     /// [`ConfigError`], naming the file and what is wrong in it.
     pub fn from_toml(path: &Path) -> Result<Self, ConfigError> {
         let in_file = |message: String| ConfigError { place: path.display().to_string(), message };
-        let text = std::fs::read_to_string(path).map_err(|error| in_file(format!("can't be read: {error}")))?;
+        let text = read_bounded(path).map_err(|error| in_file(format!("can't be read: {error}")))?;
         Self::parse(&text).map_err(in_file)
     }
 
     fn parse(text: &str) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| one_line(&error, text))?;
         let mut config = ApplianceConfig::new(file.dir, file.listen);
+        config.service = file.service;
         config.tier = match file.tier.as_deref() {
             None | Some("local") => Tier::Local,
             Some("memory") => Tier::Memory,
@@ -283,6 +289,7 @@ impl std::error::Error for ConfigError {}
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    service: Option<String>,
     dir: PathBuf,
     listen: SocketAddrV4,
     tier: Option<String>,
@@ -297,6 +304,16 @@ struct File {
     sessions_max: Option<usize>,
     session_bytes: Option<usize>,
     journal: Option<JournalFile>,
+}
+
+/// The file's text. A configuration is a page; whatever is larger is something else.
+fn read_bounded(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let read = std::fs::File::open(path)?.take(CONFIG_BYTES_MAX).read_to_string(&mut text)?;
+    if read as u64 == CONFIG_BYTES_MAX {
+        return Err(std::io::Error::other(format!("it has {CONFIG_BYTES_MAX} bytes or more")));
+    }
+    Ok(text)
 }
 
 fn plan(cores: &[Vec<String>]) -> Result<CorePlan, crate::pipeline::PlanError> {
@@ -335,10 +352,20 @@ mod tests {
     }
 
     #[test]
+    fn the_file_in_the_readme_is_one() {
+        let readme = include_str!("../../README.md");
+        let (_, rest) = readme.split_once("```toml\n").expect("the README shows a file");
+        let (text, _) = rest.split_once("```").unwrap();
+        let config = ApplianceConfig::parse(text).unwrap();
+        assert_eq!(config.validate(), Ok(()));
+        assert_eq!((config.service.as_deref(), config.journal.segment_bytes), (Some("orderbook"), 16 << 20));
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_what_would_be_right() {
         let refused = |extra: &str| ApplianceConfig::parse(&format!("{SMALLEST}{extra}")).unwrap_err();
         assert!(refused("tier = \"disk\"").contains("one of memory, local"));
-        assert!(refused("[journal]\nstrategy = \"hope\"").contains("one of group, dsync"));
+        assert!(refused("[journal]\nstrategy = \"hope\"").contains("hope"));
         assert!(refused("windw = 3").contains("line 3"));
         assert!(refused("cores = [[\"sequencer\"]]").contains("missing"));
         assert!(refused("idle = \"nap\"").contains("backoff"));

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use ticktape_core::limits::{OUTPUT_BYTES_MAX, OUTPUTS_PER_STEP_BYTES_MAX, OUTPUTS_PER_STEP_COUNT_MAX};
 use ticktape_core::{Ctx, Decode, Effects, Encode, Frame, Kind, Seq, Service, SessionEvent, Target, Timestamp};
 
-use crate::payload::{Origin, decode_epoch_change, decode_session, decode_session_open};
+use crate::payload::{EpochChange, Origin, decode_session, decode_session_open};
 use crate::session::{Admission, Sessions};
 use crate::timer::Timers;
 
@@ -111,6 +111,15 @@ pub enum StepError {
         /// Its kind.
         kind: Kind,
     },
+    /// The log was written for another service.
+    OtherService {
+        /// The frame that says so.
+        seq: Seq,
+        /// The service it was written for.
+        log: String,
+        /// The service of this machine.
+        service: &'static str,
+    },
     /// The log was written for another version of the service.
     SchemaMismatch {
         /// The frame that says so.
@@ -141,6 +150,11 @@ impl fmt::Display for StepError {
             }
             StepError::TimeWentBack { seq } => write!(f, "timestamp of seq {seq} is before its predecessor's"),
             StepError::NotAnInput { seq, kind } => write!(f, "seq {seq} is a damaged or misplaced {kind:?} frame"),
+            StepError::OtherService { seq, log, service } => write!(
+                f,
+                "log is of service {log:?} from seq {seq} on, this is service {service:?}: take the matching service or another \
+                 directory"
+            ),
             StepError::SchemaMismatch { seq, log, service } => write!(
                 f,
                 "log is of schema version {log} from seq {seq} on, this service is of version {service}: start the matching \
@@ -255,7 +269,12 @@ impl<S: Service> Machine<S> {
                 Ok(())
             }
             Kind::EpochChange => {
-                let (epoch, log) = decode_epoch_change(frame.payload).ok_or(damaged)?;
+                let change = EpochChange::decode(frame.payload).ok_or(damaged)?;
+                let (epoch, log) = (change.epoch, change.schema_version);
+                if !change.service_name.is_empty() && !S::NAME.is_empty() && change.service_name != S::NAME {
+                    let log = change.service_name.to_string();
+                    return Err(StepError::OtherService { seq, log, service: S::NAME });
+                }
                 if log != S::SCHEMA_VERSION {
                     return Err(StepError::SchemaMismatch { seq, log, service: S::SCHEMA_VERSION });
                 }

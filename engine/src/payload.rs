@@ -1,6 +1,7 @@
 //! What stands in the payloads of the engine's own frames. WIRE.md, "Inputs on the log".
 
 use ticktape_core::SessionId;
+use ticktape_core::limits::SERVICE_NAME_BYTES_MAX;
 
 use crate::link::layout::{Field, Table};
 use crate::outputs;
@@ -24,8 +25,8 @@ pub const SESSION_OPEN_BYTES: usize = 20;
 pub const EPOCH: usize = 0;
 /// Offset of the service's schema version in an `EpochChange` payload.
 pub const SCHEMA_VERSION: usize = 8;
-/// Size of an `EpochChange` payload.
-pub const EPOCH_CHANGE_BYTES: usize = 12;
+/// Offset of the service's name in an `EpochChange` payload: the rest of it, UTF-8.
+pub const SERVICE_NAME: usize = 12;
 
 const SESSION_FIELDS: &[Field] = &[
     Field { offset: SESSION, bytes: CLIENT_EPOCH - SESSION, name: "session" },
@@ -47,7 +48,8 @@ const SESSION_OPEN_FIELDS: &[Field] = &[
 
 const EPOCH_CHANGE_FIELDS: &[Field] = &[
     Field { offset: EPOCH, bytes: SCHEMA_VERSION - EPOCH, name: "epoch" },
-    Field { offset: SCHEMA_VERSION, bytes: EPOCH_CHANGE_BYTES - SCHEMA_VERSION, name: "schema_version" },
+    Field { offset: SCHEMA_VERSION, bytes: SERVICE_NAME - SCHEMA_VERSION, name: "schema_version" },
+    Field { offset: SERVICE_NAME, bytes: 0, name: "service_name" },
 ];
 
 const _: () = assert!(SESSION_BYTES == CLIENT_SEQ && FIRST_SEQ == CLIENT_SEQ, "the payloads begin alike");
@@ -119,19 +121,32 @@ pub fn decode_session(payload: &[u8]) -> Option<(SessionId, u32)> {
     Some((SessionId(session), client_epoch))
 }
 
-/// An `EpochChange` payload.
-pub fn encode_epoch_change(epoch: u64, schema_version: u32) -> [u8; EPOCH_CHANGE_BYTES] {
-    let mut out = [0; EPOCH_CHANGE_BYTES];
-    out[..SCHEMA_VERSION].copy_from_slice(&epoch.to_le_bytes());
-    out[SCHEMA_VERSION..].copy_from_slice(&schema_version.to_le_bytes());
-    out
+/// What an `EpochChange` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochChange<'a> {
+    /// The reign that begins.
+    pub epoch: u64,
+    /// The service's schema version.
+    pub schema_version: u32,
+    /// The service's name; empty where it has none.
+    pub service_name: &'a str,
 }
 
-/// Reads what [`encode_epoch_change`] wrote: the epoch and the schema version.
-pub fn decode_epoch_change(payload: &[u8]) -> Option<(u64, u32)> {
-    let epoch = u64::from_le_bytes(payload.get(EPOCH..SCHEMA_VERSION)?.try_into().ok()?);
-    let schema = u32::from_le_bytes(payload.get(SCHEMA_VERSION..EPOCH_CHANGE_BYTES)?.try_into().ok()?);
-    Some((epoch, schema))
+impl<'a> EpochChange<'a> {
+    /// The payload.
+    pub fn encode(&self) -> Vec<u8> {
+        let name = self.service_name.as_bytes();
+        assert!(name.len() <= SERVICE_NAME_BYTES_MAX, "service name of {} bytes", name.len());
+        [&self.epoch.to_le_bytes()[..], &self.schema_version.to_le_bytes(), name].concat()
+    }
+
+    /// Reads a payload; `None` where it is none.
+    pub fn decode(payload: &'a [u8]) -> Option<Self> {
+        let epoch = u64::from_le_bytes(payload.get(EPOCH..SCHEMA_VERSION)?.try_into().ok()?);
+        let schema_version = u32::from_le_bytes(payload.get(SCHEMA_VERSION..SERVICE_NAME)?.try_into().ok()?);
+        let name = payload.get(SERVICE_NAME..).filter(|name| name.len() <= SERVICE_NAME_BYTES_MAX)?;
+        Some(EpochChange { epoch, schema_version, service_name: std::str::from_utf8(name).ok()? })
+    }
 }
 
 #[cfg(test)]
@@ -148,9 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_change_reads_back_and_a_cut_one_does_not() {
-        let payload = encode_epoch_change(3, 9);
-        assert_eq!(decode_epoch_change(&payload), Some((3, 9)));
-        assert_eq!(decode_epoch_change(&payload[..EPOCH_CHANGE_BYTES - 1]), None);
+    fn an_epoch_change_reads_back_and_what_is_none_does_not() {
+        let change = EpochChange { epoch: 3, schema_version: 9, service_name: "book" };
+        let payload = change.encode();
+        assert_eq!(EpochChange::decode(&payload), Some(change));
+        let nameless = EpochChange::decode(&payload[..SERVICE_NAME]).unwrap();
+        assert_eq!(nameless.service_name, "");
+        assert_eq!(EpochChange::decode(&payload[..SERVICE_NAME - 1]), None);
+        assert_eq!(EpochChange::decode(&[&payload[..SERVICE_NAME], b"\xff"].concat()), None);
+        assert_eq!(EpochChange::decode(&[&payload[..SERVICE_NAME], &[b'x'; 65][..]].concat()), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The deterministic engine, driven frame by frame.
 
 use ticktape::machine::{Machine, Progress, StepError, StepLimits};
-use ticktape::payload::{Origin, encode_epoch_change, encode_session_open};
+use ticktape::payload::{EpochChange, Origin, encode_session_open};
 use ticktape::{Ctx, Decode, Encode, Frame, Kind, Seq, Service, SessionEvent, SessionId, Target, TimerId, Timestamp};
 
 /// Remembers what happened to it, and does what it is told.
@@ -29,6 +29,8 @@ impl Service for Recorder {
     type Output = Event;
     type Snapshot = Vec<String>;
     type Config = ();
+
+    const NAME: &'static str = "recorder";
 
     fn genesis((): &()) -> Self {
         Recorder { happened: Vec::new() }
@@ -181,10 +183,16 @@ fn frames_that_do_not_fit_the_log_are_refused_by_reason() {
     assert_eq!(refuse(2, 9, Kind::Tick, &[]), StepError::TimeWentBack { seq: Seq(2) });
     assert_eq!(refuse(2, 10, Kind::Output, &[]), StepError::NotAnInput { seq: Seq(2), kind: Kind::Output });
     assert_eq!(refuse(2, 10, Kind::SessionOpen, &[1]), StepError::NotAnInput { seq: Seq(2), kind: Kind::SessionOpen });
-    let other = encode_epoch_change(1, 99);
+    let other = EpochChange { epoch: 1, schema_version: 99, service_name: "" }.encode();
     assert_eq!(
         refuse(2, 10, Kind::EpochChange, &other),
         StepError::SchemaMismatch { seq: Seq(2), log: 99, service: 1 }
+    );
+    let foreign = EpochChange { epoch: 1, schema_version: 1, service_name: "ledger" }.encode();
+    let log = "ledger".to_string();
+    assert_eq!(
+        refuse(2, 10, Kind::EpochChange, &foreign),
+        StepError::OtherService { seq: Seq(2), log, service: "recorder" }
     );
 }
 

@@ -80,6 +80,9 @@ impl From<NicArg> for NicChoice {
     }
 }
 
+/// The most messages that a demo sends: it holds them all in memory, with their answers, about 150 bytes each.
+const MESSAGES_MAX: u64 = 20_000_000;
+
 /// Messages a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
@@ -110,7 +113,7 @@ pub struct DemoArgs {
     #[arg(long, default_value_t = 23)]
     pub seed: u64,
     /// Messages to send; all of the file, or 1000000 of the built-in flow, where not given
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MESSAGES_MAX))]
     pub messages: Option<u64>,
     /// One phase at this rate (messages a second, or max) instead of a paced one and one at the highest rate
     #[arg(long, value_name = "N|max")]
@@ -121,13 +124,16 @@ pub struct DemoArgs {
     /// The network backend
     #[arg(long, value_enum, default_value_t = NicArg::Auto)]
     pub nic: NicArg,
+    /// Where the ring goes
+    #[arg(long, value_name = "DIR", default_value = ticktape_shm::DEFAULT_DIR)]
+    pub ring_dir: PathBuf,
     /// Where the journal goes: a new or empty directory; a temporary one where not given
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Size of the log ring, a power of two
+    /// Size of the log ring in bytes, a power of two from 262144 on
     #[arg(long, value_name = "N", default_value_t = 4 << 20)]
     pub ring_bytes: usize,
-    /// Core plan, such as "sequencer,executor,egress|journaler,publisher"
+    /// Core plan: stages by thread, such as "sequencer,executor,egress|journaler,publisher"; a thread may name its core, as in "egress@2"
     #[arg(long, value_name = "PLAN", value_parser = CorePlan::from_str)]
     pub cores: Option<CorePlan>,
     /// Write the results to this file
@@ -143,7 +149,7 @@ pub struct DemoArgs {
 
 #[derive(clap::Args)]
 pub struct RunArgs {
-    /// TOML file with everything below; flags win over it
+    /// TOML file with the same settings (README, "An appliance's file"); flags win over it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Which service
@@ -164,13 +170,16 @@ pub struct RunArgs {
     /// Name of the log ring, for followers
     #[arg(long, value_name = "NAME")]
     pub ring: Option<String>,
-    /// Size of the log ring, a power of two
+    /// Where named rings live; /dev/shm where not given
+    #[arg(long, value_name = "DIR")]
+    pub ring_dir: Option<PathBuf>,
+    /// Size of the log ring in bytes, a power of two from 262144 on
     #[arg(long, value_name = "N")]
     pub ring_bytes: Option<usize>,
-    /// Multicast group and port for the sequenced stream
+    /// Multicast group (or an address) and port for the sequenced stream
     #[arg(long, value_name = "ADDR:PORT")]
     pub feed: Option<SocketAddrV4>,
-    /// Core plan, such as "sequencer,executor,egress|journaler,publisher"
+    /// Core plan: stages by thread, such as "sequencer,executor,egress|journaler,publisher"; a thread may name its core, as in "egress@2"
     #[arg(long, value_name = "PLAN", value_parser = CorePlan::from_str)]
     pub cores: Option<CorePlan>,
     /// How idle threads wait: spin, backoff or auto
@@ -233,6 +242,8 @@ pub struct DemoApplianceArgs {
     #[arg(long)]
     pub ring: String,
     #[arg(long)]
+    pub ring_dir: PathBuf,
+    #[arg(long)]
     pub ring_bytes: usize,
     #[arg(long)]
     pub feed: Option<SocketAddrV4>,
@@ -248,4 +259,6 @@ pub struct DemoFollowerArgs {
     pub journal: PathBuf,
     #[arg(long)]
     pub ring: String,
+    #[arg(long)]
+    pub ring_dir: PathBuf,
 }

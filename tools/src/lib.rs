@@ -83,7 +83,10 @@ impl Tools {
 
     /// Reads the command line and does what it says.
     pub fn main(self) -> ExitCode {
-        let matches = Args::command().name(self.program).get_matches();
+        // The demo trades orders: it is no command of programs without an order book.
+        let has_demo = self.services.iter().any(|service| service.name() == "orderbook");
+        let command = Args::command().name(self.program).mut_subcommand("demo", |demo| demo.hide(!has_demo));
+        let matches = command.get_matches();
         let args = match Args::from_arg_matches(&matches) {
             Ok(args) => args,
             Err(error) => error.exit(),

@@ -8,6 +8,9 @@ pub const PAYLOAD_BYTES_MAX: usize = 64 << 20;
 /// 1 MiB ring holds several.
 pub const PAYLOAD_BYTES_DEFAULT: usize = 64 << 10;
 
+/// The longest service name that an epoch carries, in bytes: names for people, in a frame that must fit any datagram.
+pub const SERVICE_NAME_BYTES_MAX: usize = 64;
+
 /// How deep values may nest (boxes and collections within each other) before decoding refuses. Recursive types would
 /// otherwise let a few kilobytes of input overflow the stack.
 pub const DECODE_DEPTH_MAX: u32 = 64;

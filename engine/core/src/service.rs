@@ -22,6 +22,10 @@ pub trait Service: Sized {
     /// What is fixed for the life of a log, such as the number of accounts.
     type Config;
 
+    /// The service's name in its logs, up to [`SERVICE_NAME_BYTES_MAX`](crate::limits::SERVICE_NAME_BYTES_MAX) bytes. A log that
+    /// names another service is refused; an empty name on either side is not compared.
+    const NAME: &'static str = "";
+
     /// Bumped when the meaning of inputs, outputs or the snapshot changes; replicas of different versions refuse each other.
     const SCHEMA_VERSION: u32 = 1;
 

@@ -10,7 +10,8 @@ use ticktape_shm::RingError;
 use crate::machine::StepError;
 
 /// Why a node can't do what it was asked.
-#[derive(Debug)]
+///
+/// Its `Debug` is its `Display`: a `main` that returns it then shows the operator the line that was meant for one.
 pub enum NodeError {
     /// A setting that can't be. Nothing was touched.
     Config(String),
@@ -50,6 +51,12 @@ pub enum NodeError {
         /// The last.
         to: Seq,
     },
+}
+
+impl fmt::Debug for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl fmt::Display for NodeError {

@@ -25,7 +25,7 @@ use crate::log::{LogWriter, SequencedClock};
 use crate::machine::{Machine, Progress, StepError};
 use crate::metrics::{Arrivals, Part, StageLatency};
 use crate::outputs::{OutputWriter, record_bytes};
-use crate::payload::encode_epoch_change;
+use crate::payload::EpochChange;
 use crate::sequencer::{Sequencer, SequencerConfig};
 
 /// The stream that client commands carry.
@@ -481,7 +481,8 @@ fn begin_epoch<S: Service>(
     journaler: &mut Journaler<NativeDisk>,
     epoch: u32,
 ) -> Result<(), StartError> {
-    let payload = encode_epoch_change(u64::from(epoch), S::SCHEMA_VERSION);
+    let change = EpochChange { epoch: u64::from(epoch), schema_version: S::SCHEMA_VERSION, service_name: S::NAME };
+    let payload = change.encode();
     let seq = log.append(clock::monotonic_ns(), Kind::EpochChange, &payload, &[]).expect("the ring is empty");
     log.publish();
     // Until nothing is under way, too: the disk is about to move to its stage's thread.

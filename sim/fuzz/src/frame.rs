@@ -52,8 +52,8 @@ fn check_payload(bytes: &[u8]) {
         let again = payload::encode_session_open(origin.session, origin.client_epoch, origin.client_seq);
         assert!(bytes.starts_with(&again));
     }
-    if let Some((epoch, schema)) = payload::decode_epoch_change(bytes) {
-        assert!(bytes.starts_with(&payload::encode_epoch_change(epoch, schema)));
+    if let Some(change) = payload::EpochChange::decode(bytes) {
+        assert_eq!(bytes, change.encode());
     }
 }
 
@@ -71,6 +71,6 @@ pub fn seeds() -> Seeds {
         ("tick", sealed(2, Kind::Tick, &[])),
         ("session_input", sealed(3, Kind::SessionInput, &[&origin[..], b"sell"].concat())),
         ("session_open", sealed(4, Kind::SessionOpen, &payload::encode_session_open(SessionId(7), 2, 11))),
-        ("epoch_change", sealed(Seq::MAX.0, Kind::EpochChange, &payload::encode_epoch_change(1, 1))),
+        ("epoch_change", sealed(Seq::MAX.0, Kind::EpochChange, &payload::EpochChange { epoch: 1, schema_version: 1, service_name: "kv" }.encode())),
     ]
 }

@@ -86,7 +86,7 @@ fn frame(input: &mut Input<'_>) -> (Kind, Vec<u8>) {
             (Kind::SessionOpen, payload::encode_session_open(session, client_epoch, first_seq).to_vec())
         }
         3 => (Kind::SessionClose, payload::encode_session(session, client_epoch).to_vec()),
-        4 => (Kind::EpochChange, payload::encode_epoch_change(input.u8().into(), 1).to_vec()),
+        4 => (Kind::EpochChange, epoch_change(input.u8().into())),
         5 => (Kind::Tick, Vec::new()),
         6 => (Kind::Input, order(input).to_bytes()),
         _ => {
@@ -150,4 +150,8 @@ pub fn seeds() -> Seeds {
         ("bank", commands(2, &transfers)),
         ("orders", orders.0),
     ]
+}
+
+fn epoch_change(epoch: u64) -> Vec<u8> {
+    payload::EpochChange { epoch, schema_version: 1, service_name: "" }.encode()
 }

@@ -18,6 +18,8 @@ use crate::service::{AnyReplay, AnyService, find};
 const BATCH: usize = 1024;
 /// The wait when there is nothing new: a terminal's reader is in no hurry.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Said at the end of a log.
+const WRITER_GONE: &str = "the appliance has stopped, or was killed; everything it committed was read";
 /// Between two lines of output.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
@@ -96,7 +98,10 @@ fn with_state(
                 tail.check_writer();
             }
             Ok(_) => {}
-            Err(TailError::Ended) => break,
+            Err(TailError::Ended) => {
+                println!("{WRITER_GONE}");
+                break;
+            }
             Err(error) => return Err(Failure::failed(error)),
         }
         if Instant::now() >= line_at {
@@ -132,7 +137,10 @@ fn frames_only(args: &FollowArgs, progress: &mut Progress, stop: &AtomicBool) ->
             }
             Ok(_) => {}
             Err(error @ FollowError::Overrun { .. }) => println!("{error}"),
-            Err(FollowError::WriterGone) => break,
+            Err(FollowError::WriterGone) => {
+                println!("{WRITER_GONE}");
+                break;
+            }
             Err(error) => return Err(Failure::failed(error)),
         }
         if Instant::now() >= line_at {

@@ -15,8 +15,9 @@ use crate::service::{AnyService, find};
 const WATCH: Duration = Duration::from_millis(20);
 
 pub fn run(args: RunArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
-    let service = find(services, args.service.as_deref())?;
+    let asked_for = args.service.clone();
     let config = config(args)?;
+    let service = find(services, asked_for.or(config.service.clone()).as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
@@ -71,6 +72,7 @@ fn config(args: RunArgs) -> Result<ApplianceConfig, Failure> {
     config.tier = args.tier.map_or(config.tier, Into::into);
     config.nic = args.nic.map_or(config.nic, Into::into);
     config.ring.name = args.ring.or(config.ring.name);
+    config.ring.dir = args.ring_dir.unwrap_or(config.ring.dir);
     config.ring.bytes = args.ring_bytes.unwrap_or(config.ring.bytes);
     config.cores = args.cores.or(config.cores);
     config.idle = args.idle.unwrap_or(config.idle);

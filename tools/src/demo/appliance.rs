@@ -53,9 +53,12 @@ pub struct Final {
 
 pub fn run(args: &DemoApplianceArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     let service = find(services, Some("orderbook"))?;
+    // The parent decides: a Ctrl-C reaches all three processes.
+    let _ = super::interrupt_flag()?;
     let mut config = ApplianceConfig::new(&args.dir, args.listen);
     config.tier = args.tier.into();
     config.ring.name = Some(args.ring.clone());
+    config.ring.dir = args.ring_dir.clone();
     config.ring.bytes = args.ring_bytes;
     config.feed = args.feed.map(FeedConfig::on_loopback);
     config.nic = args.nic.into();

@@ -1,58 +1,83 @@
 //! A child process of the demo, and the lines of JSON it speaks.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Failure;
 
+/// The longest wait for a child's line: recovery and draining take seconds, a child that is stopped takes for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A child that is killed when it is dropped.
 pub struct Child {
+    who: &'static str,
     child: std::process::Child,
     input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    lines: Receiver<String>,
 }
 
 impl Child {
-    /// Starts this same program with other arguments.
-    pub fn spawn(args: &[String]) -> Result<Self, Failure> {
+    /// Starts this same program with other arguments; `who` names it in what goes wrong.
+    pub fn spawn(who: &'static str, args: &[String]) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
         let mut child = Command::new(program)
             .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| Failure::failed(format!("{} can't be started: {error}", args[0])))?;
+            .map_err(|error| Failure::failed(format!("{who} can't be started: {error}")))?;
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("piped"));
-        Ok(Child { child, input, output })
+        let (sender, lines) = channel();
+        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Ok(Child { who, child, input, lines })
     }
 
-    /// Says one word.
-    pub fn say(&mut self, word: &str) -> Result<(), Failure> {
-        let input = self.input.as_mut().expect("open until dropped");
-        writeln!(input, "{word}").and_then(|()| input.flush()).map_err(Failure::failed)
+    /// Says one word. A child that is gone is noticed when its answer is read.
+    pub fn say(&mut self, word: &str) {
+        if let Some(input) = &mut self.input {
+            let _ = writeln!(input, "{word}").and_then(|()| input.flush());
+        }
     }
 
     /// Waits for the next line. Where the child ends instead, it has said why on its own stderr.
-    pub fn read<T: DeserializeOwned>(&mut self, who: &str) -> Result<T, Failure> {
-        let mut line = String::new();
-        self.output.read_line(&mut line).map_err(Failure::failed)?;
-        if line.is_empty() {
-            let status = self.child.wait().map_err(Failure::failed)?;
-            let message = format!("{who} has ended ({status}); what it said is above");
-            return Err(if status.code() == Some(2) { Failure::Usage(message) } else { Failure::Failed(message) });
+    pub fn read<T: DeserializeOwned>(&mut self) -> Result<T, Failure> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => serde_json::from_str(&line)
+                .map_err(|error| Failure::failed(format!("{} said {line:?}: {error}", self.who))),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(Failure::failed(format!("{} says nothing for {} s", self.who, PATIENCE.as_secs())))
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = self.child.wait().map_err(Failure::failed)?;
+                Err(self.ended(status))
+            }
         }
-        serde_json::from_str(&line).map_err(|error| Failure::failed(format!("{who} said \"{}\": {error}", line.trim())))
+    }
+
+    /// Fails where the child has ended.
+    pub fn check(&mut self) -> Result<(), Failure> {
+        match self.child.try_wait().map_err(Failure::failed)? {
+            Some(status) => Err(self.ended(status)),
+            None => Ok(()),
+        }
+    }
+
+    fn ended(&self, status: ExitStatus) -> Failure {
+        let message = format!("{} has ended ({status}); what it said is above", self.who);
+        if status.code() == Some(2) { Failure::Usage(message) } else { Failure::Failed(message) }
     }
 
     /// Waits for its end.
-    pub fn wait(mut self, who: &str) -> Result<(), Failure> {
+    pub fn wait(mut self) -> Result<(), Failure> {
         self.input = None;
         let status = self.child.wait().map_err(Failure::failed)?;
-        if status.success() { Ok(()) } else { Err(Failure::failed(format!("{who} has ended: {status}"))) }
+        if status.success() { Ok(()) } else { Err(self.ended(status)) }
     }
 
     /// Its process id.

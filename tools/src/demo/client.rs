@@ -15,8 +15,8 @@ use ticktape_nic::udp::{UdpRx, UdpTx};
 use ticktape_nic::{Nic, UdpConfig, UdpNic};
 use ticktape_tuning::{clock, pin};
 
+use super::Watch;
 use super::appliance::Ready;
-use super::child::Child;
 use super::phases::Phase;
 use super::result::Latency;
 use crate::Failure;
@@ -63,26 +63,25 @@ pub fn drive(
     orders: &[Command],
     phases: &[Phase],
     ready: &Ready,
-    appliance: &mut Child,
+    watch: &mut Watch<'_>,
     stall: Option<u32>,
 ) -> Result<Driven, Failure> {
     // Refused, it costs precision, nothing else.
     let _ = pin::sleep_precisely();
     let mut driver = Driver::new(orders, ready)?;
-    driver.connect()?;
+    driver.connect(watch)?;
     let mut results = Vec::new();
     for (i, phase) in phases.iter().enumerate() {
         if i > 0 {
-            appliance.say("cut")?;
-            let _: bool = appliance.read("the appliance")?;
+            watch.cut()?;
         }
         let stall = stall.filter(|_| i == 0).map(|id| std::thread::spawn(move || stop_for_a_second(id)));
-        results.push(driver.run(phase)?);
+        results.push(driver.run(phase, watch)?);
         if let Some(stall) = stall {
             stall.join().expect("the thread does not panic")?;
         }
     }
-    driver.finish(results)
+    driver.finish(results, watch)
 }
 
 /// Stops a process in the middle of the paced phase.
@@ -104,6 +103,8 @@ struct Driver<'a> {
     intended: Vec<u64>,
     answers: Answers,
     encoded: Vec<u8>,
+    /// When to look after the children again.
+    watch_at: u64,
 }
 
 /// Everything that events change.
@@ -145,14 +146,15 @@ impl<'a> Driver<'a> {
                 over: None,
             },
             encoded: Vec::new(),
+            watch_at: 0,
         })
     }
 
-    fn connect(&mut self) -> Result<(), Failure> {
+    fn connect(&mut self, watch: &mut Watch<'_>) -> Result<(), Failure> {
         let give_up_at = clock::monotonic_ns() + PATIENCE_NS;
         while !self.answers.open {
             let work = self.poll();
-            self.check(give_up_at)?;
+            self.check(give_up_at, watch)?;
             self.idler.after_round(work);
         }
         Ok(())
@@ -163,11 +165,16 @@ impl<'a> Driver<'a> {
         self.client.poll(clock::monotonic_ns(), |event| answers.on_event(&event, orders, intended))
     }
 
-    fn check(&self, give_up_at: u64) -> Result<(), Failure> {
+    fn check(&mut self, give_up_at: u64, watch: &mut Watch<'_>) -> Result<(), Failure> {
         if let Some(reason) = &self.answers.over {
             return Err(Failure::failed(reason));
         }
-        if clock::monotonic_ns() > give_up_at {
+        let now = clock::monotonic_ns();
+        if now >= self.watch_at {
+            self.watch_at = now + PROGRESS_NS;
+            watch.check()?;
+        }
+        if now > give_up_at {
             let (answered, orders) = (self.answers.answered, self.orders.len());
             return Err(Failure::failed(format!(
                 "the appliance does not answer: {answered} of {orders} orders so far"
@@ -176,7 +183,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    fn run(&mut self, phase: &Phase) -> Result<PhaseResult, Failure> {
+    fn run(&mut self, phase: &Phase, watch: &mut Watch<'_>) -> Result<PhaseResult, Failure> {
         let bar = progress_bar(phase);
         self.answers.round_trip = latency_histogram();
         let begun = clock::monotonic_ns();
@@ -190,9 +197,10 @@ impl<'a> Driver<'a> {
                 answered_before = self.answers.answered;
                 give_up_at = now + PATIENCE_NS;
             } else if work == 0 {
-                self.check(give_up_at)?;
+                self.check(give_up_at, watch)?;
             }
             if now >= progress_at {
+                self.check(give_up_at, watch)?;
                 bar.set_position((self.answers.answered - phase.from) as u64);
                 progress_at = now + PROGRESS_NS;
             }
@@ -231,11 +239,11 @@ impl<'a> Driver<'a> {
         Ok(sent)
     }
 
-    fn finish(mut self, phases: Vec<PhaseResult>) -> Result<Driven, Failure> {
+    fn finish(mut self, phases: Vec<PhaseResult>, watch: &mut Watch<'_>) -> Result<Driven, Failure> {
         let give_up_at = clock::monotonic_ns() + PATIENCE_NS;
         while !self.client.link().is_drained() {
             let work = self.poll();
-            self.check(give_up_at)?;
+            self.check(give_up_at, watch)?;
             self.idler.after_round(work);
         }
         self.client.close(clock::monotonic_ns());

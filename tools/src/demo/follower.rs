@@ -1,12 +1,11 @@
 //! The demo's follower process: maps the ring read-only and runs its own order book.
 
-use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use ticktape::Seq;
 use ticktape::tail::{Tail, TailError};
-use ticktape_shm::{DEFAULT_DIR, Horizon};
+use ticktape_shm::Horizon;
 
 use super::child::tell;
 use crate::Failure;
@@ -39,7 +38,8 @@ pub struct Followed {
 
 pub fn run(args: &DemoFollowerArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     let service = find(services, Some("orderbook"))?;
-    let mut tail = Tail::open(&args.journal, Path::new(DEFAULT_DIR), &args.ring, Seq::FIRST, Horizon::Committed)
+    let _ = super::interrupt_flag()?;
+    let mut tail = Tail::open(&args.journal, &args.ring_dir, &args.ring, Seq::FIRST, Horizon::Committed)
         .map_err(Failure::usage)?;
     tell(&Attached { seq: tail.next_seq().0 })?;
     let mut replay = service.replay(false);

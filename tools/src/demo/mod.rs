@@ -19,6 +19,8 @@ mod workspace;
 pub use appliance::run as appliance;
 pub use follower::run as follower;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use orderbook::Command;
@@ -42,26 +44,32 @@ const JITTER_MS: u64 = 300;
 /// Runs the demo; any mismatch is a failure.
 pub fn run(args: &DemoArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     let started = Instant::now();
-    let service = find(services, Some("orderbook"))?;
+    let service = find(services, Some("orderbook"))
+        .map_err(|_| Failure::usage("the demo is the order book's: take the ticktape command that comes with it"))?;
     let orders = load(args)?;
     let phases = Phase::plan(args.rate, orders.len());
-    let workspace = Workspace::new(args.dir.as_deref(), args.keep)?;
+    if let Some(path) = &args.json {
+        crate::json::check(path)?;
+    }
+    let interrupted = interrupt_flag()?;
+    let workspace = Workspace::new(args.dir.as_deref(), &args.ring_dir, args.keep)?;
     let noise = jitter::baseline(JITTER_MS);
 
-    let mut appliance = Child::spawn(&appliance_args(args, &workspace))?;
-    let ready: Ready = appliance.read("the appliance")?;
-    let mut follower = Child::spawn(&follower_args(&workspace))?;
-    let attached: follower::Attached = follower.read("the follower")?;
+    let mut appliance = Child::spawn("the appliance", &appliance_args(args, &workspace))?;
+    let ready: Ready = appliance.read()?;
+    let mut follower = Child::spawn("the follower", &follower_args(args, &workspace))?;
+    let attached: follower::Attached = follower.read()?;
     println!("{} orders from {}, {} phase(s)", orders.len(), source(args), phases.len());
     println!("appliance on {}, follower attached at seq {}", ready.address, attached.seq);
 
     let stall = args.stall_follower.then(|| follower.id());
-    let driven = client::drive(&orders, &phases, &ready, &mut appliance, stall)?;
-    appliance.say("stop")?;
-    let ended: Final = appliance.read("the appliance")?;
-    let followed: follower::Followed = follower.read("the follower")?;
-    appliance.wait("the appliance")?;
-    follower.wait("the follower")?;
+    let mut watch = Watch { appliance: &mut appliance, follower: &mut follower, interrupted: &interrupted };
+    let driven = client::drive(&orders, &phases, &ready, &mut watch, stall)?;
+    appliance.say("stop");
+    let ended: Final = appliance.read()?;
+    let followed: follower::Followed = follower.read()?;
+    appliance.wait()?;
+    follower.wait()?;
     if let Some(fault) = &ended.fault {
         return Err(Failure::failed(format!("the appliance stopped: {fault}")));
     }
@@ -87,6 +95,44 @@ pub fn run(args: &DemoArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fail
     }
     workspace.finish(verdict.is_good());
     verdict.into_result()
+}
+
+/// What the client looks after while it drives.
+pub struct Watch<'a> {
+    appliance: &'a mut Child,
+    follower: &'a mut Child,
+    interrupted: &'a AtomicBool,
+}
+
+impl Watch<'_> {
+    /// Begins the next part of the run.
+    pub fn cut(&mut self) -> Result<(), Failure> {
+        self.appliance.say("cut");
+        self.appliance.read::<bool>().map(|_| ())
+    }
+
+    /// Fails where a child has ended, by its own last words where it left some, or the user wants no more.
+    pub fn check(&mut self) -> Result<(), Failure> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(Failure::failed("interrupted; everything of this run is removed"));
+        }
+        if let Err(failure) = self.appliance.check() {
+            return Err(match self.appliance.read::<Final>() {
+                Ok(Final { fault: Some(fault), .. }) => Failure::failed(format!("the appliance stopped: {fault}")),
+                _ => failure,
+            });
+        }
+        self.follower.check()
+    }
+}
+
+/// Set by Ctrl-C and its like, so that the demo can tidy up.
+fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, flag.clone()).map_err(Failure::failed)?;
+    }
+    Ok(flag)
 }
 
 fn load(args: &DemoArgs) -> Result<Vec<Command>, Failure> {
@@ -116,6 +162,7 @@ fn appliance_args(args: &DemoArgs, workspace: &Workspace) -> Vec<String> {
         "--listen=127.0.0.1:0".to_string(),
         format!("--tier={}", args.tier.as_str()),
         format!("--ring={}", workspace.ring()),
+        format!("--ring-dir={}", args.ring_dir.display()),
         format!("--ring-bytes={}", args.ring_bytes),
         format!("--feed={}", workspace.feed()),
     ];
@@ -128,10 +175,11 @@ fn appliance_args(args: &DemoArgs, workspace: &Workspace) -> Vec<String> {
     list
 }
 
-fn follower_args(workspace: &Workspace) -> Vec<String> {
+fn follower_args(args: &DemoArgs, workspace: &Workspace) -> Vec<String> {
     vec![
         "demo-follower".to_string(),
         format!("--journal={}", workspace.journal().display()),
         format!("--ring={}", workspace.ring()),
+        format!("--ring-dir={}", args.ring_dir.display()),
     ]
 }

@@ -8,17 +8,18 @@ use crate::Failure;
 /// A directory that is removed at the end, unless it is to be kept.
 pub struct Workspace {
     dir: PathBuf,
+    ring_dir: PathBuf,
     remove: bool,
     made: bool,
 }
 
 impl Workspace {
     /// The directory `dir`, which must be new or empty, or a temporary one.
-    pub fn new(dir: Option<&Path>, keep: bool) -> Result<Self, Failure> {
+    pub fn new(dir: Option<&Path>, ring_dir: &Path, keep: bool) -> Result<Self, Failure> {
         let Some(dir) = dir else {
             let dir = std::env::temp_dir().join(format!("ticktape-demo-{}", std::process::id()));
             std::fs::create_dir_all(&dir).map_err(|error| Failure::usage(format!("{}: {error}", dir.display())))?;
-            return Ok(Workspace { dir, remove: !keep, made: true });
+            return Ok(Workspace { dir, ring_dir: ring_dir.to_owned(), remove: !keep, made: true });
         };
         let made = !dir.exists();
         let name = dir.display();
@@ -27,7 +28,7 @@ impl Workspace {
         if entries.next().is_some() {
             return Err(Failure::usage(format!("{name}: is not empty; the demo takes a new or empty directory")));
         }
-        Ok(Workspace { dir: dir.to_owned(), remove: !keep, made })
+        Ok(Workspace { dir: dir.to_owned(), ring_dir: ring_dir.to_owned(), remove: !keep, made })
     }
 
     /// The journal's directory.
@@ -57,6 +58,10 @@ impl Workspace {
 
 impl Drop for Workspace {
     fn drop(&mut self) {
+        // The ring's name is this run's alone: nobody will come for its lock file, nor for what a killed appliance left.
+        for kind in ["ring", "lock"] {
+            let _ = std::fs::remove_file(self.ring_dir.join(format!("{}.{kind}", self.ring())));
+        }
         if self.remove {
             // A leftover directory is untidy, not wrong.
             let _ =

@@ -2,7 +2,7 @@
 
 use ticktape::feed::{FeedSession, MoldRequest, Packer};
 use ticktape::link::{Ack, EventMessage, Identity, Packet};
-use ticktape::payload::{Origin, encode_epoch_change};
+use ticktape::payload::{EpochChange, Origin};
 use ticktape::{Decode, Encode, Frame, Kind, Seq, SessionId, Timestamp};
 use ticktape_core::frame;
 use ticktape_journal::format::commit::{CommitHeader, HEADER_BYTES};
@@ -35,7 +35,7 @@ fn made() -> Vec<(&'static str, Vec<u8>)> {
         ("codec new", Order::New { side: Side::Sell, id: 7, price: -2, qty: 100 }.to_bytes()),
         ("codec cancel", Order::Cancel(7).to_bytes()),
         ("session input", [&origin.encode()[..], b"buy"].concat()),
-        ("epoch change", encode_epoch_change(3, 9).to_vec()),
+        ("epoch change", EpochChange { epoch: 3, schema_version: 9, service_name: "kv" }.encode()),
         ("segment header", segment_header()),
         ("segment header version 1", segment_header_version_1()),
         ("commit", commit()),

@@ -39,6 +39,8 @@ impl Service for Counter {
     type Snapshot = i64;
     type Config = ();
 
+    const NAME: &'static str = "counter";
+
     fn genesis((): &()) -> Self {
         Counter::default()
     }

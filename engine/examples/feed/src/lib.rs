@@ -87,6 +87,8 @@ impl Service for Bank {
     type Snapshot = Vec<u64>;
     type Config = BankConfig;
 
+    const NAME: &'static str = "bank";
+
     fn genesis(config: &BankConfig) -> Self {
         Bank::restore(vec![config.opening_balance; usize::from(config.accounts)], config)
     }

@@ -56,6 +56,8 @@ impl Service for Kv {
     type Snapshot = BTreeMap<String, String>;
     type Config = ();
 
+    const NAME: &'static str = "kv";
+
     fn genesis((): &()) -> Self {
         Kv::default()
     }

@@ -53,6 +53,8 @@ impl Service for OrderBook {
     type Snapshot = BookSnapshot;
     type Config = BookConfig;
 
+    const NAME: &'static str = "orderbook";
+
     fn genesis(config: &BookConfig) -> Self {
         OrderBook::with_room(config, 0)
     }
