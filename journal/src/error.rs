@@ -39,7 +39,7 @@ pub enum JournalError {
         dir: PathBuf,
         /// What the next segment needs, in bytes.
         needed: u64,
-        /// What is free, in bytes.
+        /// What is free to unprivileged processes, in bytes, after what was begun of that segment is gone again.
         free: u64,
     },
     /// A frame that fits in no commit of this configuration.
@@ -153,6 +153,12 @@ impl fmt::Display for JournalError {
             JournalError::WriteZero { segment, offset } => {
                 write!(f, "journal {}: the disk took none of a write at offset {offset}", segment.display())
             }
+            JournalError::NoSpace { dir, needed, free } if free >= needed => write!(
+                f,
+                "journal {}: {free} bytes free, but the next segment's {needed} were refused; look at quotas, the largest \
+                 file size and what the file system keeps for itself",
+                dir.display()
+            ),
             JournalError::NoSpace { dir, needed, free } => write!(
                 f,
                 "journal {}: {free} bytes free, the next segment needs {needed}; free space or take smaller segments",

@@ -128,13 +128,10 @@ impl<D: Disk> Journal<D> {
                 self.segments.wanted = false;
             }
             (Chore::Discard(spare), _) => self.begin(Chore::Close { file: spare.file }),
-            (Chore::FreeSpace, Outcome::Free(bytes)) => {
-                if let Some(JournalError::NoSpace { free, .. }) = &mut self.segments.starved {
-                    *free = bytes;
-                }
-            }
+            (Chore::FreeSpace, Outcome::Free(bytes)) => self.out_of_space(bytes),
             (Chore::Close { .. }, _) => {
-                if matches!(self.segments.starved, Some(JournalError::NoSpace { .. })) {
+                // Only now is what the discarded spare took free again.
+                if self.segments.refused_bytes.is_some() {
                     self.begin(Chore::FreeSpace);
                 }
             }
@@ -166,15 +163,16 @@ impl<D: Disk> Journal<D> {
             }
             Chore::Preallocate(spare) | Chore::Fill(spare, _) | Chore::Sync(spare) | Chore::SyncDir(spare) => {
                 self.segments.retry_at = self.segments.now + SPARE_RETRY_NS;
-                self.segments.starved = Some(match error.is_full() {
-                    true => JournalError::NoSpace { dir: self.dir.clone(), needed: spare.bytes, free: 0 },
-                    false => at(&spare.path, error),
-                });
+                if error.is_full() {
+                    self.segments.refused_bytes = Some(spare.bytes);
+                } else {
+                    self.segments.starved = Some(at(&spare.path, error));
+                }
                 self.begin(Chore::Discard(spare));
             }
             // It stays, blank, until the next start removes it.
             Chore::Discard(spare) => self.begin(Chore::Close { file: spare.file }),
-            Chore::FreeSpace | Chore::Close { .. } => {}
+            Chore::FreeSpace | Chore::Close { .. } => self.out_of_space(0),
             Chore::FillCurrent { file, .. } | Chore::Rename { file, .. } => {
                 let path = self.segments.path_of(file);
                 self.fail(at(&path, error));
@@ -183,6 +181,13 @@ impl<D: Disk> Journal<D> {
                 let dir = self.dir.clone();
                 self.fail(at(&dir, error));
             }
+        }
+    }
+
+    /// A spare was refused for want of space, if one was; so much is free now.
+    fn out_of_space(&mut self, free: u64) {
+        if let Some(needed) = self.segments.refused_bytes.take() {
+            self.segments.starved = Some(JournalError::NoSpace { dir: self.dir.clone(), needed, free });
         }
     }
 

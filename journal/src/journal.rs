@@ -354,11 +354,17 @@ fn first_segment<D: Disk>(
     let bytes = config.segment_bytes as u64;
     let prepared = disk
         .run(Op::Preallocate { file, bytes })
-        .map_err(|error| if error.is_full() { no_space(disk, dir, bytes) } else { at(&path, error) })
+        .map_err(|error| at(&path, error))
         .and_then(|_| prefill(disk, &path, file, config.prefill_bytes as u64));
-    let filled = prepared.inspect_err(|_| {
-        // What was begun goes again, best as it can: a blank segment that stays is removed at the next start.
+    let filled = prepared.map_err(|error| {
+        // What was begun goes again, best as it can: a blank segment that stays is removed at the next start. Only then is
+        // its part of the space free again, and counted.
         let _ = disk.run(Op::Delete { path: &path });
+        let _ = disk.run(Op::Close { file });
+        match error {
+            JournalError::Disk { error, .. } if error.is_full() => no_space(disk, dir, bytes),
+            other => other,
+        }
     })?;
     let Outcome::Stat(stat) = run(disk, &path, Op::Stat { file })? else { unreachable!("stat stats") };
     run(disk, dir, Op::SyncDir { path: dir })?;

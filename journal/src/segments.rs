@@ -62,6 +62,8 @@ pub(crate) struct Segments {
     pub(crate) wanted: bool,
     /// Why there is none.
     pub(crate) starved: Option<JournalError>,
+    /// The size of a spare for which there was no space, until what is free was measured and it is called starved.
+    pub(crate) refused_bytes: Option<u64>,
     pub(crate) spare: Option<Spare>,
     pub(crate) chore: Option<Chore>,
     /// A spare that is being made and waits for the filler's next step.
@@ -94,6 +96,7 @@ impl Segments {
             link,
             wanted: false,
             starved: None,
+            refused_bytes: None,
             spare: None,
             chore: None,
             partial: None,

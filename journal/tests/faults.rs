@@ -23,6 +23,8 @@ struct Mood {
     holds: bool,
     /// Whether a write and a sync were ever under way at once.
     wrote_beside_a_sync: bool,
+    /// Every operation's name, in the order of submission.
+    submitted: Vec<&'static str>,
 }
 
 /// Plain files, with moods.
@@ -54,6 +56,7 @@ impl Disk for Moody {
         let both = op.name() == "write" && beside("sync") || op.name() == "sync" && beside("write");
         self.mood.borrow_mut().wrote_beside_a_sync |= both;
         self.under_way.push((token, op.name()));
+        self.mood.borrow_mut().submitted.push(op.name());
         match fails {
             Some((name, errno)) if op.name() == name => {
                 self.held.push_front(Completion { token, result: Err(DiskError { op: name, errno }) });
@@ -199,6 +202,8 @@ fn a_full_disk_is_met_before_an_input_is_accepted_and_space_that_comes_back_is_u
         panic!("{:?}", journal.starved())
     };
     assert!(*free > 0, "it was measured");
+    let chores: Vec<_> = mood.borrow().submitted.iter().copied().filter(|name| *name != "write").collect();
+    assert!(chores.windows(4).any(|four| four == ["preallocate", "delete", "close", "free space"]), "{chores:?}");
     assert!(accepted > 8, "the current segment was used first");
     journal.sync_blocking(|| now).unwrap();
     assert_eq!((journal.durable(), journal.failed()), (Seq(accepted), None));
@@ -221,6 +226,30 @@ fn a_full_disk_at_the_start_is_named_and_nothing_is_left() {
     let error = Journal::open(Moody::new(&mood), dir.path(), small()).map(drop).unwrap_err();
     assert!(matches!(error, JournalError::NoSpace { needed: 16384, .. }), "{error:?}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "only the lock");
+    // What a reservation took before it failed is free again before what is free is measured.
+    assert!(mood.borrow().submitted.ends_with(&["preallocate", "delete", "close", "free space"]));
+    let JournalError::NoSpace { free, .. } = &error else { unreachable!() };
+    assert!(error.to_string().contains(&format!("{free} bytes free, ")) && error.to_string().contains("16384"));
+}
+
+#[test]
+fn only_a_lock_that_another_holds_is_called_one_and_any_other_error_of_it_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    for errno in [libc::EACCES, libc::EPERM, libc::EROFS, libc::EIO] {
+        let mood = Rc::new(RefCell::new(Mood { fails: Some(("lock", errno)), ..Mood::default() }));
+        let error = Journal::open(Moody::new(&mood), dir.path(), small()).map(drop).unwrap_err();
+        let path = dir.path().join("lock");
+        assert_eq!(error, JournalError::Disk { path: path.clone(), error: DiskError { op: "lock", errno } });
+        let said = error.to_string();
+        let system = std::io::Error::from_raw_os_error(errno).to_string();
+        assert!(said.contains(path.to_str().unwrap()) && said.contains(&system), "{said}");
+    }
+    let (held, _) = moody(dir.path(), small());
+    let mood = Rc::new(RefCell::new(Mood::default()));
+    let error = Journal::open(Moody::new(&mood), dir.path(), small()).map(drop).unwrap_err();
+    assert_eq!(error, JournalError::InUse { dir: dir.path().to_owned() });
+    drop(held);
+    moody(dir.path(), small());
 }
 
 #[test]

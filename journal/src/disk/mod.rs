@@ -58,7 +58,7 @@ pub enum Op<'a> {
         /// The directory.
         path: &'a Path,
     },
-    /// The bytes free to this process on a directory's file system.
+    /// The bytes free to unprivileged processes on a directory's file system.
     FreeSpace {
         /// The directory.
         path: &'a Path,
@@ -226,9 +226,9 @@ impl DiskError {
         self.errno == libc::ENOENT
     }
 
-    /// Whether a lock is held by another.
+    /// Whether a lock is held by another. Linux says `EAGAIN` then; `EACCES` is a lock file that may not be opened.
     pub fn is_held(&self) -> bool {
-        matches!(self.errno, libc::EAGAIN | libc::EACCES) && self.op == "lock"
+        self.errno == libc::EAGAIN && self.op == "lock"
     }
 
     /// The error of `op` with what the system said.
