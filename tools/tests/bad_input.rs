@@ -112,3 +112,19 @@ fn journals_and_rings_that_are_not_there_are_named() {
     assert!(odd.contains("odd") || odd.contains("magic"), "{odd}");
     assert_eq!(entries(dir.path()), 1, "nothing was made");
 }
+
+#[test]
+fn a_journal_of_another_service_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    let config = ticktape::config::ApplianceConfig::new(&journal, "127.0.0.1:0".parse().unwrap());
+    let report = ticktape::pipeline::Appliance::start::<counter::Counter>(&config, &()).unwrap().stop();
+    assert_eq!(report.fault, None);
+    let journal = journal.to_str().unwrap();
+    let run = refused(&["run", "--dir", journal, "--listen", "127.0.0.1:0"]);
+    assert!(run.contains("counter") && run.contains("orderbook"), "{run}");
+    let replay = ticktape(&["replay", "--journal", journal]);
+    assert_eq!(replay.status.code(), Some(1));
+    assert!(String::from_utf8(replay.stderr).unwrap().contains("counter"));
+    assert!(ticktape(&["replay", "--journal", journal, "--service", "counter"]).status.success());
+}

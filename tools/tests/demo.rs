@@ -79,3 +79,74 @@ fn a_ring_much_smaller_than_the_flow_laps_nobody_into_a_wrong_state() {
     assert_eq!(json["report_sha256"], NORMAL.1);
     assert_eq!(json["leader_digest"], json["follower_digest"]);
 }
+
+/// A long demo that has got as far as sending orders.
+struct Running {
+    child: std::process::Child,
+    output: std::io::BufReader<std::process::ChildStdout>,
+    dir: tempfile::TempDir,
+}
+
+impl Running {
+    fn start() -> Self {
+        use std::io::BufRead;
+
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("rings")).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_ticktape"))
+            .args(["demo", "--messages", "100000", "--rate", "1000", "--dir"])
+            .arg(dir.path().join("work"))
+            .arg("--ring-dir")
+            .arg(dir.path().join("rings"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("appliance on") {
+            line.clear();
+            assert_ne!(output.read_line(&mut line).unwrap(), 0, "it ended before it began");
+        }
+        Running { child, output, dir }
+    }
+
+    fn signal(name: &str, id: &str) {
+        assert!(Command::new("kill").args([name, id]).status().unwrap().success());
+    }
+
+    /// The exit code and what it said on stderr; nothing of it may be left.
+    fn end(mut self) -> (Option<i32>, String) {
+        use std::io::Read;
+
+        let mut errors = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        let status = self.child.wait().unwrap();
+        drop(self.output);
+        let left = |name: &str| std::fs::read_dir(self.dir.path().join(name)).map_or(0, Iterator::count);
+        assert_eq!((left("rings"), left("work")), (0, 0), "something is left behind");
+        (status.code(), errors)
+    }
+}
+
+#[test]
+fn ctrl_c_ends_the_demo_and_leaves_nothing() {
+    let running = Running::start();
+    Running::signal("-INT", &running.child.id().to_string());
+    let (code, errors) = running.end();
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("interrupted"), "{errors}");
+}
+
+#[test]
+fn a_killed_appliance_is_named_at_once_and_leaves_nothing() {
+    let running = Running::start();
+    let parent = running.child.id();
+    let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+    let appliance = children.split_whitespace().next().unwrap();
+    Running::signal("-KILL", appliance);
+    let (code, errors) = running.end();
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("the appliance has ended"), "{errors}");
+}
