@@ -1,7 +1,7 @@
 //! What can go wrong, one variant a reason, each a line that an operator can act on.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ticktape_core::{FrameError, Kind, Seq};
 
@@ -68,6 +68,10 @@ pub enum JournalError {
         dir: PathBuf,
         /// The first seq that is missing.
         seq: Seq,
+        /// The last of them, as far as that is known.
+        to: Seq,
+        /// The files between which they are missing, where there are such.
+        between: Option<(PathBuf, PathBuf)>,
         /// Up to where the journal is known to have been durable.
         durable: Seq,
     },
@@ -173,12 +177,17 @@ impl fmt::Display for JournalError {
                  {damage}; restore this file from a replica or a backup, nothing was changed",
                 segment.display()
             ),
-            JournalError::MissingSegment { dir, seq, durable } => write!(
-                f,
-                "journal {}: seq {seq} was acknowledged (durable up to {durable}) and no segment has it; put the missing \
-                 segment back or restore from a replica, nothing was changed",
-                dir.display()
-            ),
+            JournalError::MissingSegment { dir, seq, to, between, durable } => {
+                write!(f, "journal {}: seq {seq} to {to} are in no segment", dir.display())?;
+                if let Some((before, after)) = between {
+                    write!(f, ", between {} and {}", name(before), name(after))?;
+                }
+                write!(
+                    f,
+                    ", though acknowledged (durable up to {durable}); put the missing segment back or restore from a \
+                     replica, nothing was changed"
+                )
+            }
             JournalError::Duplicate { segment, other, seq } => write!(
                 f,
                 "journal {}: begins at seq {seq}, as {} does; move the one that does not belong away",
@@ -189,7 +198,11 @@ impl fmt::Display for JournalError {
                 write!(f, "journal {}: segment version {version}, this program reads 1 and 2", segment.display())
             }
             JournalError::TooOld { from, first } => {
-                write!(f, "seq {from} is no longer in the journal, which begins at {first}")
+                write!(
+                    f,
+                    "seq {from} is no longer in the journal, which begins at {first}; put the segments before that back, \
+                     from a replica or a backup"
+                )
             }
             JournalError::Empty { dir } => {
                 write!(f, "journal {}: no segment in it; is it the right path?", dir.display())
@@ -199,6 +212,11 @@ impl fmt::Display for JournalError {
 }
 
 impl std::error::Error for JournalError {}
+
+/// A file's name without its directory, which the message names already.
+fn name(path: &Path) -> std::path::Display<'_> {
+    path.file_name().map_or(path, Path::new).display()
+}
 
 fn hint(error: &DiskError) -> &'static str {
     match error.errno {

@@ -1,5 +1,6 @@
 //! Reading the log forward: history, and on beside the live writer.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ticktape_core::{Seq, frame};
@@ -122,7 +123,8 @@ impl<D: Disk> JournalReader<D> {
         reader.refresh()?;
         match reader.segments.first() {
             Some(first) if first.header.first_seq > from => {
-                Err(JournalError::TooOld { from, first: first.header.first_seq })
+                let first = first.header.first_seq;
+                Err(reader.too_old(first))
             }
             Some(_) => Ok(reader),
             None => {
@@ -348,19 +350,38 @@ impl<D: Disk> JournalReader<D> {
     }
 
     /// The error of a segment that ends before acknowledged data, at `offset` for this reason.
-    fn broken_off(&self, offset: u64, seq: Seq, durable: Seq, damage: Damage) -> JournalError {
+    fn broken_off(&mut self, offset: u64, seq: Seq, durable: Seq, damage: Damage) -> JournalError {
         if damage != Damage::Commit(CommitError::Blank) {
             return self.corrupt(offset, seq, durable, damage);
         }
         let here = self.current;
-        match self.segments.iter().find(|segment| segment.header.first_seq > here) {
-            Some(next) if next.header.first_seq <= seq => {
-                let segment = next.path.clone();
-                JournalError::Corrupt { segment, offset: 0, seq, durable, damage: Damage::Unlinked }
-            }
-            Some(_) => JournalError::MissingSegment { dir: self.dir.clone(), seq, durable },
+        let next = self.segments.iter().find(|segment| segment.header.first_seq > here);
+        let next_first = next.map(|next| next.header.first_seq);
+        if let Some(next) = next.filter(|next| next.header.first_seq <= seq) {
+            let segment = next.path.clone();
+            return JournalError::Corrupt { segment, offset: 0, seq, durable, damage: Damage::Unlinked };
+        }
+        if let Some(error) = self.header_lost(seq..next_first.unwrap_or(Seq::MAX)) {
+            return error;
+        }
+        match next_first {
+            Some(_) => recover::missing(&self.dir, &self.segments, seq, durable),
             None => self.corrupt(offset, seq, durable, damage),
         }
+    }
+
+    /// The error of a journal that begins at `first`, after what is to be read.
+    fn too_old(&mut self, first: Seq) -> JournalError {
+        let taken_away = JournalError::TooOld { from: self.from, first };
+        self.header_lost(Seq::ZERO..first).unwrap_or(taken_away)
+    }
+
+    /// Why seqs are not there, if it is a file that by its name begins at one of these and has lost its header.
+    fn header_lost(&mut self, seqs: Range<Seq>) -> Option<JournalError> {
+        let mut window = Window::new(READ_CHUNK_BYTES);
+        let lost = recover::header_lost(&mut self.disk, &mut window, &self.dir, seqs);
+        window.release(&mut self.disk);
+        lost.unwrap_or_else(Some)
     }
 
     /// The size of the frame at the place of a version 1 segment; `None` when there is none, or the place has changed.
@@ -423,14 +444,14 @@ impl<D: Disk> JournalReader<D> {
         }
         let Some(index) = self.segments.iter().rposition(|segment| segment.header.first_seq <= self.from) else {
             if let Some(first) = self.first_seq() {
-                return Err(JournalError::TooOld { from: self.from, first });
+                return Err(self.too_old(first));
             }
             let durable = match self.durable {
                 Some(durable) => durable,
                 None => self.known_durable()?,
             };
             if durable > Seq::ZERO {
-                return Err(JournalError::MissingSegment { dir: self.dir.clone(), seq: Seq::FIRST, durable });
+                return Err(recover::missing(&self.dir, &self.segments, Seq::FIRST, durable));
             }
             return Ok(false);
         };

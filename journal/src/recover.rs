@@ -1,5 +1,6 @@
 //! Carrying out recovery: gathers the facts, asks the table, applies its verdict.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ticktape_core::Seq;
@@ -139,6 +140,19 @@ pub(crate) fn known_durable_at_end<D: Disk>(
     Ok(Some(facts.durable().max(seen).max(behind.durable)))
 }
 
+/// For readers who miss some of `seqs`: the error of the file that by its name begins there and has lost its header, if there is
+/// one.
+pub(crate) fn header_lost<D: Disk>(
+    disk: &mut D,
+    window: &mut Window,
+    dir: &Path,
+    seqs: Range<Seq>,
+) -> Result<Option<JournalError>, JournalError> {
+    let mut facts = list_facts(disk, window, dir, OpenMode::ReadDirect)?;
+    read_back_to_the_acknowledged(disk, window, &mut facts, OpenMode::ReadDirect)?;
+    Ok(lost_header(&facts, seqs))
+}
+
 /// Everything recovery knows of a directory.
 #[derive(Debug)]
 struct Facts {
@@ -176,9 +190,22 @@ pub(crate) fn recover<D: Disk>(disk: &mut D, dir: &Path) -> Result<(Recovered, L
     if let Some(before) = last.checked_sub(1) {
         read(disk, &mut window, &mut facts, before, OpenMode::Write)?;
     }
-    window.release(disk);
+    let first = facts.segments.first().map(|segment| segment.header.first_seq);
+    if let Some(error) = first.and_then(|first| lost_header(&facts, Seq::ZERO..first)) {
+        window.release(disk);
+        return Err(error);
+    }
     let stray = facts.strays.iter().any(|stray| !stray.blank);
-    match decide(&facts.table(), facts.durable, stray) {
+    let mut verdict = decide(&facts.table(), facts.durable, stray);
+    while let Verdict::Refuse(Refusal::Unlinked { segment, .. }) = verdict
+        && facts.scans[segment - 1].is_none()
+    {
+        // Where the one before it ends tells a segment that is missing between the two from one that does not belong here.
+        read(disk, &mut window, &mut facts, segment - 1, OpenMode::ReadDirect)?;
+        verdict = decide(&facts.table(), facts.durable, stray);
+    }
+    window.release(disk);
+    match verdict {
         Verdict::Empty => {
             set_strays_aside(disk, dir, &facts.strays)?;
             let empty =
@@ -253,6 +280,34 @@ fn read<D: Disk>(
     Ok(found.facts.durable)
 }
 
+/// The error of seqs from `seq` on that no segment has.
+pub(crate) fn missing(dir: &Path, segments: &[Segment], seq: Seq, durable: Seq) -> JournalError {
+    let after = segments.iter().position(|segment| segment.header.first_seq > seq);
+    let to = after.map_or(durable, |after| Seq(segments[after].header.first_seq.0 - 1));
+    let between = after.filter(|&after| after > 0);
+    let between = between.map(|after| (segments[after - 1].path.clone(), segments[after].path.clone()));
+    JournalError::MissingSegment { dir: dir.to_owned(), seq, to, between, durable }
+}
+
+/// The seq that a segment's name says it begins at.
+pub(crate) fn named_seq(path: &Path) -> Option<Seq> {
+    if names::is_spare(path) {
+        return None;
+    }
+    path.file_stem()?.to_str()?.parse().ok().map(Seq)
+}
+
+/// The error of a file that by its name begins at one of `seqs` and has lost its header. Where something was acknowledged from
+/// its seq on, and segments follow, it is no leftover of a crash: they were begun after it was written.
+fn lost_header(facts: &Facts, seqs: Range<Seq>) -> Option<JournalError> {
+    let durable = facts.durable();
+    facts.strays.iter().filter(|stray| !stray.blank).find_map(|stray| {
+        let seq = named_seq(&stray.path).filter(|seq| seqs.contains(seq) && *seq <= durable)?;
+        let damage = Damage::Header(stray.error);
+        Some(JournalError::Corrupt { segment: stray.path.clone(), offset: 0, seq, durable, damage })
+    })
+}
+
 fn refuse(dir: &Path, facts: &Facts, refusal: Refusal) -> JournalError {
     let durable = facts.durable();
     if let Some(stray) = facts.strays.iter().find(|stray| !stray.blank)
@@ -272,7 +327,7 @@ fn refuse(dir: &Path, facts: &Facts, refusal: Refusal) -> JournalError {
                 damage: scan.damage,
             }
         }
-        Refusal::Missing { seq } => JournalError::MissingSegment { dir: dir.to_owned(), seq, durable },
+        Refusal::Missing { seq } => missing(dir, &facts.segments, seq, durable),
         Refusal::Unlinked { segment, seq } => {
             let path = facts.segments[segment].path.clone();
             JournalError::Corrupt { segment: path, offset: 0, seq, durable, damage: Damage::Unlinked }

@@ -10,6 +10,9 @@
 //! | no segment at all | above 0 | refuse: missing |
 //! | two segments begin at the same seq | any | refuse: duplicate |
 //!
+//! Before all that the caller refuses a file without a sound header whose name puts it before the first segment, where
+//! anything was acknowledged from its seq on.
+//!
 //! "Known durable" is the highest `durable` of any commit that is evidence, of the seal file, and, for each segment after a
 //! version 1 segment, of the frames before it: version 1 synced before it rolled.
 //!
