@@ -71,6 +71,13 @@ pub fn seeds() -> Seeds {
         ("tick", sealed(2, Kind::Tick, &[])),
         ("session_input", sealed(3, Kind::SessionInput, &[&origin[..], b"sell"].concat())),
         ("session_open", sealed(4, Kind::SessionOpen, &payload::encode_session_open(SessionId(7), 2, 11))),
-        ("epoch_change", sealed(Seq::MAX.0, Kind::EpochChange, &payload::EpochChange { epoch: 1, schema_version: 1, service_name: "kv" }.encode())),
+        (
+            "epoch_change",
+            sealed(
+                Seq::MAX.0,
+                Kind::EpochChange,
+                &payload::EpochChange { epoch: 1, schema_version: 1, service_name: "kv" }.encode(),
+            ),
+        ),
     ]
 }
