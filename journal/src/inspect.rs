@@ -10,9 +10,10 @@ use crate::error::{Damage, JournalError};
 use crate::format::commit::{self, CommitError, CommitHeader};
 use crate::format::segment::{HeaderError, SegmentHeader, V1_HEADER_BYTES, Version};
 use crate::limits::READ_CHUNK_BYTES;
-use crate::names;
 use crate::recover::{self, at, open, run};
-use crate::scan::{Chain, frame_version_1, is_journaled, look_behind};
+use crate::scan::{
+    Chain, evidence_without_header, frame_version_1, is_blank, is_journaled, look_behind, look_behind_version_1,
+};
 use crate::window::Window;
 
 /// One piece of a journal. Offsets are in bytes within the segment.
@@ -52,6 +53,14 @@ pub enum Fact<'a> {
         seq: Seq,
         /// What is wrong.
         damage: Damage,
+    },
+    /// Seqs that are in no segment: between the one before this and the one after it, or behind the last one although they are
+    /// known to have been durable.
+    Gap {
+        /// The first of them.
+        from: Seq,
+        /// The last of them.
+        to: Seq,
     },
     /// The chain ends, and this lies behind.
     End {
@@ -102,6 +111,7 @@ impl fmt::Display for Fact<'_> {
                 )
             }
             Fact::Damaged { offset, seq, damage } => write!(f, "  {offset:>10} DAMAGED at seq {seq}: {damage}"),
+            Fact::Gap { from, to } => write!(f, "MISSING: seq {from} to {to} are in no sound segment"),
             Fact::End { offset, next_seq, durable_behind, blank_behind } => {
                 write!(f, "  {offset:>10} end: next seq {next_seq}, ")?;
                 match (blank_behind, durable_behind) {
@@ -125,8 +135,11 @@ pub struct Summary {
     pub commits: u64,
     /// Sound frames.
     pub frames: u64,
-    /// Places where something is wrong. A torn tail and an unreadable header count, a blank file does not.
+    /// Places where acknowledged data is damaged or missing, or nothing but damage explains what is there.
     pub damaged: u64,
+    /// Places where the log breaks off behind everything that is known to have been durable: what a crash leaves, and the next
+    /// opening cuts.
+    pub torn: u64,
     /// The first sound frame's seq.
     pub first_seq: Option<Seq>,
     /// The last sound frame's seq.
@@ -135,32 +148,45 @@ pub struct Summary {
     pub durable: Seq,
 }
 
-/// Tells `visit` every piece of `path`, a journal's directory or one segment, in the order of the segments' first seqs.
+/// Tells `visit` every piece of `path`, a journal's directory or one segment, in the order of the segments' first seqs. Beside
+/// a live writer what it is just writing may look damaged: look again.
 ///
 /// # Errors
 /// Only where the disk fails, or there is no segment: damage is a fact.
 pub fn inspect(path: &Path, visit: &mut dyn FnMut(&Fact<'_>)) -> Result<Summary, JournalError> {
     let mut disk = FileDisk::new();
     let mut window = Window::new(READ_CHUNK_BYTES);
-    let mut summary = Summary::default();
-    let (mut paths, has_seal) = match recover::list(&mut disk, path) {
-        Ok((names, has_seal)) => (names.into_iter().map(|name| path.join(name)).collect(), has_seal),
-        Err(JournalError::Disk { error, .. }) if error.errno == libc::ENOTDIR => (vec![path.to_owned()], false),
+    let (mut paths, sealed) = match list(&mut disk, &mut window, path) {
+        Ok((names, sealed)) => (names.into_iter().map(|name| path.join(name)).collect(), sealed),
+        Err(JournalError::Disk { error, .. }) if error.errno == libc::ENOTDIR => (vec![path.to_owned()], None),
         Err(error) => return Err(error),
     };
     if paths.is_empty() {
         return Err(JournalError::Empty { dir: path.to_owned() });
     }
+    let is_one = paths[0] == path;
     sort_by_first_seq(&mut disk, &mut window, &mut paths)?;
+    let summary = Summary { durable: sealed.unwrap_or_default(), ..Summary::default() };
+    let mut inspection =
+        Inspection { disk: &mut disk, window: &mut window, summary, visit, breaks: Vec::new(), before: None };
     for path in paths {
-        Inspection { disk: &mut disk, window: &mut window, summary: &mut summary, visit }.segment(&path)?;
+        inspection.segment(&path)?;
     }
-    if has_seal {
-        let durable = recover::sealed(&mut disk, &mut window, path)?;
-        summary.durable = summary.durable.max(durable);
+    if !is_one {
+        inspection.missing_tail();
+    }
+    let summary = inspection.finish();
+    if let Some(durable) = sealed {
         visit(&Fact::Sealed { durable });
     }
     Ok(summary)
+}
+
+/// The names of what may be segments, and what the seal file says. It is read first: what it promises was there before then.
+fn list(disk: &mut FileDisk, window: &mut Window, dir: &Path) -> Result<(Vec<PathBuf>, Option<Seq>), JournalError> {
+    let (_, has_seal) = recover::list(disk, dir)?;
+    let sealed = if has_seal { Some(recover::sealed(disk, window, dir)?) } else { None };
+    Ok((recover::list(disk, dir)?.0, sealed))
 }
 
 /// Files whose header can't be read keep the place that their name gives them, which for sound ones is the same.
@@ -170,9 +196,8 @@ fn sort_by_first_seq(disk: &mut FileDisk, window: &mut Window, paths: &mut [Path
         let file = open(disk, path, OpenMode::ReadDirect)?;
         let header = recover::header(disk, window, file).map_err(|error| at(path, error))?;
         run(disk, path, Op::Close { file })?;
-        let named = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.parse().ok());
-        let named = if names::is_spare(path) { None } else { named };
-        keyed.push((header.map_or(named.unwrap_or(u64::MAX), |(header, _)| header.first_seq.0), path.clone()));
+        let named = recover::named_seq(path).unwrap_or(Seq::MAX);
+        keyed.push((header.map_or(named, |(header, _)| header.first_seq), path.clone()));
     }
     keyed.sort();
     for (path, (_, sorted)) in paths.iter_mut().zip(keyed) {
@@ -181,11 +206,22 @@ fn sort_by_first_seq(disk: &mut FileDisk, window: &mut Window, paths: &mut [Path
     Ok(())
 }
 
+/// Where the log stands after a segment.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    next_seq: Seq,
+    /// The segment's salt, its last checksum and its last epoch; `None` if its header is lost.
+    link: Option<(u64, u32, u64)>,
+}
+
 struct Inspection<'a, 'v> {
     disk: &'a mut FileDisk,
     window: &'a mut Window,
-    summary: &'a mut Summary,
+    summary: Summary,
     visit: &'a mut (dyn FnMut(&Fact<'_>) + 'v),
+    /// The seqs at which the log breaks off. Whether that is damage shows when everything that proves what was durable was seen.
+    breaks: Vec<Seq>,
+    before: Option<Before>,
 }
 
 impl Inspection<'_, '_> {
@@ -193,20 +229,87 @@ impl Inspection<'_, '_> {
         let file = open(self.disk, path, OpenMode::ReadDirect)?;
         let Outcome::Stat(stat) = run(self.disk, path, Op::Stat { file })? else { unreachable!("stat stats") };
         let header = recover::header(self.disk, self.window, file).map_err(|error| at(path, error))?;
+        let joint = header.ok().map(|(header, _)| self.joint(&header));
         (self.visit)(&Fact::Segment { path, bytes: stat.bytes, header: header.map(|(header, _)| header) });
         match header {
             Ok((header, crc)) => {
                 self.summary.segments += 1;
+                if let Some(Some(damage)) = joint {
+                    (self.visit)(&Fact::Damaged { offset: 0, seq: header.first_seq, damage });
+                }
                 match Chain::begin(file, &header, crc) {
                     Some(chain) => self.commits(path, chain)?,
-                    None => self.version_1(path, file, header.first_seq)?,
+                    None => self.version_1(path, file, &header)?,
                 }
             }
-            Err(HeaderError::Blank) => {}
-            Err(_) => self.summary.damaged += 1,
+            Err(HeaderError::Version(_)) => self.summary.damaged += 1,
+            Err(_) => self.without_header(path, file)?,
         }
         run(self.disk, path, Op::Close { file })?;
         Ok(())
+    }
+
+    /// Whether the segment goes on where the one before it ended; tells the gap if there is one.
+    fn joint(&mut self, header: &SegmentHeader) -> Option<Damage> {
+        let Before { next_seq, link } = self.before?;
+        if matches!(link, Some((0, ..))) {
+            // Version 1 synced before it rolled.
+            self.summary.durable = self.summary.durable.max(Seq(header.first_seq.0 - 1));
+        }
+        if header.first_seq > next_seq {
+            self.gap(next_seq, Seq(header.first_seq.0 - 1));
+            return None;
+        }
+        let goes_on = link.is_none_or(|(salt, checksum, epoch)| {
+            (header.previous_salt(), header.previous_checksum()) == (salt, checksum) && header.epoch >= epoch
+        });
+        if header.first_seq == next_seq && goes_on {
+            return None;
+        }
+        self.break_off(header.first_seq);
+        Some(Damage::Unlinked)
+    }
+
+    fn gap(&mut self, from: Seq, to: Seq) {
+        self.break_off(from);
+        (self.visit)(&Fact::Gap { from, to });
+    }
+
+    /// The log breaks off before `seq`. What is found of that in more than one way is one place.
+    fn break_off(&mut self, seq: Seq) {
+        if self.breaks.last() != Some(&seq) {
+            self.breaks.push(seq);
+        }
+    }
+
+    /// A file that was not begun, or whose header is lost.
+    fn without_header(&mut self, path: &Path, file: FileId) -> Result<(), JournalError> {
+        let (disk, window) = (&mut *self.disk, &mut *self.window);
+        if is_blank(disk, window, file).map_err(|error| at(path, error))? {
+            return Ok(());
+        }
+        let durable = evidence_without_header(disk, window, file).map_err(|error| at(path, error))?;
+        self.summary.durable = self.summary.durable.max(durable);
+        let named = recover::named_seq(path).unwrap_or(Seq::FIRST);
+        let next_seq = self.before.get_or_insert(Before { next_seq: named, link: None }).next_seq;
+        self.break_off(next_seq);
+        Ok(())
+    }
+
+    /// Seqs that were durable and are behind the last segment.
+    fn missing_tail(&mut self) {
+        let next_seq = self.before.map_or(Seq::FIRST, |before| before.next_seq);
+        if self.summary.durable >= next_seq {
+            self.gap(next_seq, self.summary.durable);
+        }
+    }
+
+    fn finish(self) -> Summary {
+        let mut summary = self.summary;
+        let damaged = self.breaks.iter().filter(|&&seq| seq <= summary.durable).count() as u64;
+        summary.damaged += damaged;
+        summary.torn = self.breaks.len() as u64 - damaged;
+        summary
     }
 
     fn commits(&mut self, path: &Path, mut chain: Chain) -> Result<(), JournalError> {
@@ -217,7 +320,7 @@ impl Inspection<'_, '_> {
                     self.summary.durable = self.summary.durable.max(found.header.durable);
                     (self.visit)(&Fact::Commit { offset: found.at, bytes: found.bytes, header: found.header });
                     let bytes = self.window.again(self.disk, found.at, found.bytes);
-                    frames(bytes, found.at, &found.header, self.summary, self.visit);
+                    frames(bytes, found.at, &found.header, &mut self.summary, self.visit);
                 }
                 Err(damage) => break damage,
             }
@@ -225,37 +328,48 @@ impl Inspection<'_, '_> {
         let behind = look_behind(self.disk, self.window, &chain).map_err(|error| at(path, error))?;
         let (offset, next_seq) = (chain.at, chain.next_seq);
         if damage != Damage::Commit(CommitError::Blank) || !behind.blank {
-            self.summary.damaged += 1;
+            self.break_off(next_seq);
             (self.visit)(&Fact::Damaged { offset, seq: next_seq, damage });
         }
-        self.summary.durable = self.summary.durable.max(behind.durable);
+        // No torn tail looks like a sound commit of an earlier epoch.
+        let fell = if matches!(damage, Damage::EpochFell { .. }) { next_seq } else { Seq::ZERO };
+        self.summary.durable = self.summary.durable.max(behind.durable).max(fell);
+        let checksum = chain.previous.expect("begun from a header");
+        self.before = Some(Before { next_seq, link: Some((chain.salt, checksum, chain.epoch)) });
         let (durable_behind, blank_behind) = (behind.durable, behind.blank);
         (self.visit)(&Fact::End { offset, next_seq, durable_behind, blank_behind });
         Ok(())
     }
 
-    fn version_1(&mut self, path: &Path, file: FileId, first_seq: Seq) -> Result<(), JournalError> {
-        let (mut offset, mut seq) = (V1_HEADER_BYTES as u64, first_seq);
-        loop {
+    fn version_1(&mut self, path: &Path, file: FileId, header: &SegmentHeader) -> Result<(), JournalError> {
+        let (mut offset, mut seq) = (V1_HEADER_BYTES as u64, header.first_seq);
+        let damage = loop {
             match frame_version_1(self.disk, self.window, file, offset, seq).map_err(|error| at(path, error))? {
                 Some(Ok(bytes)) => {
                     let frame = Frame::decode(self.window.again(self.disk, offset, bytes)).expect("just verified");
-                    tell_frame(offset, frame, self.summary, self.visit);
+                    tell_frame(offset, frame, &mut self.summary, self.visit);
                     offset += bytes as u64;
                     seq = seq.next();
                 }
-                Some(Err(damage)) => {
-                    self.summary.damaged += 1;
-                    (self.visit)(&Fact::Damaged { offset, seq, damage });
-                    return Ok(());
-                }
-                None => {
-                    let end = Fact::End { offset, next_seq: seq, durable_behind: Seq::ZERO, blank_behind: true };
-                    (self.visit)(&end);
-                    return Ok(());
-                }
+                Some(Err(damage)) => break Some(damage),
+                None => break None,
             }
-        }
+        };
+        self.before = Some(Before { next_seq: seq, link: Some((0, 0, header.epoch)) });
+        let Some(damage) = damage else {
+            let end = Fact::End { offset, next_seq: seq, durable_behind: Seq::ZERO, blank_behind: true };
+            (self.visit)(&end);
+            return Ok(());
+        };
+        let durable = match damage {
+            // Sound as it is, it was not torn.
+            Damage::Kind(_) => seq,
+            _ => look_behind_version_1(self.disk, self.window, file, offset, seq).map_err(|error| at(path, error))?.0,
+        };
+        self.summary.durable = self.summary.durable.max(durable);
+        self.break_off(seq);
+        (self.visit)(&Fact::Damaged { offset, seq, damage });
+        Ok(())
     }
 }
 

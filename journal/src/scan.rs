@@ -280,7 +280,7 @@ fn scan_version_1<D: Disk>(
 }
 
 /// Version 1 was appended in order: a sound frame behind a damaged one proves that the damaged one was once sound.
-fn look_behind_version_1<D: Disk>(
+pub(crate) fn look_behind_version_1<D: Disk>(
     disk: &mut D,
     window: &mut Window,
     file: FileId,

@@ -30,6 +30,7 @@ fn a_sound_journal_is_told_piece_by_piece() {
         commits: 4,
         frames: 2,
         damaged: 0,
+        torn: 0,
         first_seq: Some(Seq(1)),
         last_seq: Some(Seq(2)),
         durable: Seq(2),
@@ -79,7 +80,7 @@ fn every_flip_is_told_without_panic() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 0xff;
         fs::write(&segment, &flipped).unwrap();
-        noticed += u64::from(told(&segment).1.damaged > 0);
+        noticed += u64::from(told(&segment).1.damaged + told(&segment).1.torn > 0);
     }
     assert_eq!(noticed, bytes.len() as u64);
 }
@@ -90,4 +91,103 @@ fn what_is_no_journal_is_said_to_be_none() {
     let error = inspect(dir.path(), &mut |_| ()).unwrap_err();
     assert_eq!(error, JournalError::Empty { dir: dir.path().to_owned() });
     assert!(inspect(&dir.path().join("missing"), &mut |_| ()).is_err());
+}
+
+/// Four segments of ten frames each, cleanly closed.
+fn four_segments() -> tempfile::TempDir {
+    let dir = common::scratch();
+    for _ in 0..4 {
+        let (mut journal, _) = open(dir.path(), small()).unwrap();
+        (0..10).for_each(|_| drop(append(&mut journal, b"input")));
+        journal.close().unwrap();
+    }
+    assert_eq!((told(dir.path()).1.damaged, told(dir.path()).1.torn), (0, 0));
+    dir
+}
+
+#[test]
+fn what_is_missing_is_told_and_counted() {
+    let dir = four_segments();
+    for (gone, missing) in [
+        (&[11u64][..], Some((11, 20))),
+        (&[11, 21], Some((11, 30))),
+        (&[31], Some((31, 40))),
+        (&[21, 31], Some((21, 40))),
+        // A beginning may be taken away.
+        (&[1], None),
+        (&[1, 11], None),
+    ] {
+        let paths: Vec<_> = gone.iter().map(|&seq| names::segment(dir.path(), Seq(seq))).collect();
+        let kept: Vec<_> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
+        paths.iter().for_each(|path| fs::remove_file(path).unwrap());
+        let (lines, summary) = told(dir.path());
+        let gaps: Vec<_> = lines.iter().filter(|line| line.starts_with("MISSING")).collect();
+        let expected = missing.map(|(from, to)| format!("MISSING: seq {from} to {to} are in no sound segment"));
+        assert_eq!(gaps, expected.iter().collect::<Vec<_>>());
+        assert_eq!((summary.damaged, summary.torn, summary.durable), (gaps.len() as u64, 0, Seq(40)));
+        paths.iter().zip(kept).for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    }
+    // Two of them apart are two.
+    fs::remove_file(names::segment(dir.path(), Seq(11))).unwrap();
+    fs::remove_file(names::segment(dir.path(), Seq(31))).unwrap();
+    assert_eq!(told(dir.path()).1.damaged, 2);
+}
+
+#[test]
+fn a_lost_header_is_one_damaged_place_and_its_seqs_are_missing() {
+    let dir = four_segments();
+    for first in [1, 11, 21, 31] {
+        let path = names::segment(dir.path(), Seq(first));
+        let whole = fs::read(&path).unwrap();
+        for zeroed in [1, 512] {
+            let mut bytes = whole.clone();
+            bytes[60] ^= 1;
+            bytes[..zeroed].fill(0);
+            fs::write(&path, &bytes).unwrap();
+            let (lines, summary) = told(dir.path());
+            assert_eq!((summary.damaged, summary.segments), (1, 3));
+            let missing = format!("MISSING: seq {first} to {} are in no sound segment", first + 9);
+            assert!(lines.contains(&missing), "{lines:?}");
+        }
+        fs::write(&path, whole).unwrap();
+    }
+}
+
+#[test]
+fn a_torn_tail_is_no_damage_until_something_proves_that_it_was_durable() {
+    let dir = common::scratch();
+    let (mut journal, _) = open(dir.path(), small()).unwrap();
+    append(&mut journal, b"one");
+    journal.sync_blocking(|| 0).unwrap();
+    append(&mut journal, b"two");
+    journal.sync_blocking(|| 0).unwrap();
+    drop(journal);
+    let segment = names::segment(dir.path(), Seq(1));
+    let mut bytes = fs::read(&segment).unwrap();
+    bytes[1024 + 100] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    let (lines, summary) = told(dir.path());
+    assert_eq!((summary.frames, summary.damaged, summary.torn), (1, 0, 1), "{lines:?}");
+    bytes[512 + 100] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    assert_eq!((told(dir.path()).1.damaged, told(dir.path()).1.torn), (0, 1), "its only proof is damaged, too");
+    bytes[1024 + 100] ^= 1;
+    fs::write(&segment, &bytes).unwrap();
+    assert_eq!((told(dir.path()).1.damaged, told(dir.path()).1.torn), (1, 0));
+}
+
+#[test]
+fn a_segment_of_another_journal_is_told_to_be_one() {
+    let (dir, other) = (four_segments(), common::scratch());
+    let config = || ticktape_journal::JournalConfig { salts: ticktape_journal::Salts::Seeded(9), ..small() };
+    for _ in 0..2 {
+        let (mut journal, _) = open(other.path(), config()).unwrap();
+        (0..10).for_each(|_| drop(append(&mut journal, b"other")));
+        journal.close().unwrap();
+    }
+    fs::copy(names::segment(other.path(), Seq(11)), names::segment(dir.path(), Seq(11))).unwrap();
+    let (lines, summary) = told(dir.path());
+    // It follows neither what stands before it, nor does what stands behind follow it.
+    assert_eq!(summary.damaged, 2, "{lines:?}");
+    assert_eq!(lines.iter().filter(|line| line.contains("does not go on")).count(), 2);
 }

@@ -1,4 +1,6 @@
 //! `ticktape inspect`: what stands in a journal, readable, however damaged.
+//!
+//! Exit code 1 if acknowledged data is damaged or missing. A torn tail, which the next opening cuts, is none: 0.
 
 use std::io::{self, BufWriter, Write};
 
@@ -25,21 +27,36 @@ pub fn run(args: &InspectArgs, services: &[Box<dyn AnyService>]) -> Result<(), F
     let written = written.and_then(|()| {
         writeln!(
             out,
-            "{} segments, {} commits, {} frames, {seqs}, durable at least to seq {}, {} damaged places",
-            summary.segments, summary.commits, summary.frames, summary.durable, summary.damaged
+            "{} segments, {} commits, {} frames, {seqs}, durable at least to seq {}, {} damaged places{}",
+            summary.segments,
+            summary.commits,
+            summary.frames,
+            summary.durable,
+            summary.damaged,
+            if summary.torn > 0 { ", a torn tail that was never acknowledged" } else { "" }
         )?;
         out.flush()
     });
     match written {
         // Whoever reads has read enough, as `head` does.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.map_err(Failure::failed),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(Failure::failed(error)),
+        _ => {}
+    }
+    match summary.damaged {
+        0 => Ok(()),
+        damaged => Err(Failure::failed(format!(
+            "{}: {damaged} damaged places; restore what is damaged or missing from a replica or a backup",
+            args.path.display()
+        ))),
     }
 }
 
 fn line(out: &mut impl Write, fact: &Fact<'_>, service: Option<&dyn AnyService>) -> io::Result<()> {
     match (fact, service) {
-        (Fact::Frame { frame, .. }, Some(service)) => writeln!(out, "{fact}  {}", service.describe_input(frame)),
+        (Fact::Frame { frame, .. }, Some(service)) => {
+            let described = format!("{fact}  {}", service.describe_input(frame));
+            writeln!(out, "{}", described.trim_end())
+        }
         _ => writeln!(out, "{fact}"),
     }
 }

@@ -1,0 +1,88 @@
+//! `ticktape inspect` tells scripts by its exit code, and people by its lines, whether acknowledged data is damaged or missing.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use ticktape::{Frame, Kind, Seq, Timestamp};
+use ticktape_core::frame;
+use ticktape_journal::{FileDisk, Journal, JournalConfig, names};
+
+/// Appends ten frames to a segment of their own. Closes cleanly, or not.
+fn write(dir: &Path, cleanly: bool) {
+    let config = JournalConfig { segment_bytes: 64 << 10, commit_bytes_max: 4096, ..JournalConfig::default() };
+    let (mut journal, _) = Journal::open(FileDisk::new(), dir, config).unwrap();
+    for _ in 0..10 {
+        let seq = journal.appended().next();
+        let kind = if seq.0.is_multiple_of(2) { Kind::Tick } else { Kind::Input };
+        let payload: &[u8] = if kind == Kind::Tick { b"" } else { b"no command" };
+        let mut bytes = Vec::new();
+        Frame { seq, timestamp: Timestamp(seq.0), stream_id: 1, kind, payload }.append_to(&mut bytes);
+        bytes.resize(frame::padded(bytes.len()), 0);
+        assert!(journal.room(bytes.len()));
+        journal.append(seq, &bytes);
+        journal.sync_blocking(|| 0).unwrap();
+    }
+    if cleanly {
+        journal.close().unwrap();
+    }
+}
+
+fn inspect(dir: &Path, options: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ticktape"));
+    command.arg("inspect").arg(dir).args(options).stdin(Stdio::null()).output().unwrap()
+}
+
+/// The exit code, what is told on stdout and what is said on stderr.
+fn told(dir: &Path) -> (Option<i32>, String, String) {
+    let output = inspect(dir, &[]);
+    let out = String::from_utf8(output.stdout).unwrap();
+    (output.status.code(), out, String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn missing_segments_and_damage_end_with_1_and_one_line_and_a_torn_tail_with_0() {
+    let dir = tempfile::tempdir().unwrap();
+    (0..3).for_each(|_| write(dir.path(), true));
+    let (code, out, errors) = told(dir.path());
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(out.contains("seq 1 to 30, durable at least to seq 30, 0 damaged places\n"), "{out}");
+
+    for (gone, missing) in [(11, "seq 11 to 20"), (21, "seq 21 to 30")] {
+        let path = names::segment(dir.path(), Seq(gone));
+        let bytes = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let (code, out, errors) = told(dir.path());
+        assert_eq!(code, Some(1), "{errors}");
+        assert!(out.contains(&format!("MISSING: {missing} are in no")) && out.contains("1 damaged places"), "{out}");
+        assert!(errors.lines().count() == 1 && errors.contains("1 damaged places; restore"), "{errors}");
+        fs::write(path, bytes).unwrap();
+    }
+
+    write(dir.path(), false);
+    let last = names::segment(dir.path(), Seq(31));
+    let mut bytes = fs::read(&last).unwrap();
+    let torn = (0..bytes.len()).step_by(512).rfind(|&at| bytes[at..].starts_with(b"TKTC")).unwrap();
+    bytes[torn + 100] ^= 1;
+    fs::write(&last, &bytes).unwrap();
+    let (code, out, errors) = told(dir.path());
+    assert_eq!((code, errors.as_str()), (Some(0), ""), "{out}");
+    assert!(out.ends_with("0 damaged places, a torn tail that was never acknowledged\n"), "{out}");
+    bytes[torn - 512 + 100] ^= 1;
+    bytes[torn + 100] ^= 1;
+    fs::write(&last, &bytes).unwrap();
+    assert_eq!(told(dir.path()).0, Some(1));
+}
+
+#[test]
+fn no_line_ends_in_blanks() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), true);
+    let output = inspect(dir.path(), &["--frames", "--service", "orderbook"]);
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(out.lines().filter(|line| line.contains("frame: ")).count(), 10);
+    assert!(out.lines().any(|line| line.contains("no orderbook command")), "{out}");
+    for line in out.lines() {
+        assert_eq!(line, line.trim_end());
+    }
+}
