@@ -243,7 +243,7 @@ pub(crate) fn frame_version_1<D: Disk>(
     let whole = window.view(disk, file, at, bytes)?;
     Ok(Some(match Frame::decode(whole) {
         Ok(frame) if frame.seq != seq => Err(Damage::OutOfOrder(frame.seq)),
-        Ok(frame) if !is_journaled(frame.kind) => Err(Damage::Kind(frame.kind)),
+        Ok(frame) if !is_journaled_version_1(frame.kind) => Err(Damage::Kind(frame.kind)),
         Ok(_) => Ok(bytes),
         Err(error) => Err(Damage::Frame(error)),
     }))
@@ -308,8 +308,13 @@ pub(crate) fn look_behind_version_1<D: Disk>(
     }
 }
 
-/// Whether frames of this kind stand in a journal.
+/// Whether frames of this kind stand in a version 2 journal.
 pub(crate) fn is_journaled(kind: Kind) -> bool {
+    is_journaled_version_1(kind) && kind != Kind::TimerFired
+}
+
+/// The same for version 1, which had its timers journaled.
+fn is_journaled_version_1(kind: Kind) -> bool {
     !matches!(kind, Kind::Output | Kind::Heartbeat)
 }
 

@@ -7,6 +7,8 @@ use std::process::{Command, Output};
 
 use ticktape::{Frame, Kind, Seq, Timestamp};
 use ticktape_core::frame;
+use ticktape_journal::format::commit::CommitHeader;
+use ticktape_journal::format::segment::{SegmentHeader, Version, stored_crc};
 use ticktape_journal::{FileDisk, Journal, JournalConfig, JournalError, JournalReader, Salts};
 
 /// A few hundred frames roll over several segments; nothing seals by itself.
@@ -231,6 +233,190 @@ fn version_1_alone_torn_damaged_and_gone_on_with() {
     both_read(dir.path(), 30, false);
     change(&segment, |bytes| bytes.truncate(bytes.len() - 3));
     both_read(dir.path(), 19, true);
+}
+
+/// The commits of a segment, as offset and header.
+fn commits(bytes: &[u8]) -> Vec<(usize, CommitHeader)> {
+    let mut found = Vec::new();
+    let mut at = 512;
+    while let Ok((header, _)) = CommitHeader::decode(bytes.get(at..).unwrap_or_default(), 512) {
+        found.push((at, header));
+        at += header.total_bytes(512);
+    }
+    found
+}
+
+/// Changes the header of each commit, told its place in the segment, and makes checksums and chain sound again.
+fn rechain(bytes: &mut [u8], mut previous: u32, mut change: impl FnMut(usize, &mut CommitHeader)) {
+    for (index, (at, mut header)) in commits(bytes).into_iter().enumerate() {
+        header.previous = previous;
+        change(index, &mut header);
+        let end = at + header.total_bytes(512);
+        previous = header.seal(&mut bytes[at..end]);
+    }
+}
+
+#[test]
+fn every_part_of_a_link_is_compared() {
+    if !has_python() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for epoch in [2, 4, 6] {
+        let mut writer = Writer::open(dir.path(), epoch);
+        writer.commit(5);
+        writer.commit(5);
+        writer.close();
+    }
+    both_read(dir.path(), 30, false);
+    let middle = segments(dir.path()).remove(1);
+    let whole = std::fs::read(&middle).expect("the segment");
+    let header = SegmentHeader::decode(&whole).expect("a sound header");
+    let Version::Two { previous_salt, previous_checksum, salt, alignment } = header.version else { unreachable!() };
+    let two = |previous_salt, previous_checksum| Version::Two { salt, alignment, previous_salt, previous_checksum };
+    let broken = [
+        SegmentHeader { version: two(previous_salt ^ 1, previous_checksum), ..header },
+        SegmentHeader { version: two(previous_salt, previous_checksum ^ 1), ..header },
+        SegmentHeader { epoch: 1, ..header },
+    ];
+    for header in broken {
+        change(&middle, |bytes| {
+            let crc = header.encode(&mut bytes[..512]);
+            rechain(bytes, crc, |_, _| ());
+        });
+        both_read(dir.path(), 10, true);
+        std::fs::write(&middle, &whole).expect("it is back");
+    }
+    // The link of the segment after it: the salt fits, the last commit is another one.
+    change(&middle, |bytes| {
+        let at = last_commit(bytes);
+        let (mut commit, _) = CommitHeader::decode(&bytes[at..], 512).expect("a sound commit");
+        commit.epoch += 1;
+        let end = at + commit.total_bytes(512);
+        commit.seal(&mut bytes[at..end]);
+    });
+    both_read(dir.path(), 20, true);
+}
+
+#[test]
+fn an_epoch_that_falls_within_a_segment_is_damage_wherever_it_is() {
+    if !has_python() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), 5);
+    for frames in [4, 4, 4] {
+        writer.commit(frames);
+    }
+    drop(writer);
+    let segment = segments(dir.path()).remove(0);
+    let whole = std::fs::read(&segment).expect("the segment");
+    let previous = stored_crc(&whole);
+    for (fallen, frames) in [(0, 0), (1, 4), (2, 8)] {
+        change(&segment, |bytes| {
+            rechain(bytes, previous, |index, commit| commit.epoch -= u64::from(index == fallen) * 3)
+        });
+        // It is below what stands before it, or for the first below the segment's own.
+        let begun = SegmentHeader::decode(&whole).expect("a sound header").epoch;
+        let fell = fallen > 0 || begun > 2;
+        both_read(dir.path(), if fell { frames } else { 12 }, fell);
+        std::fs::write(&segment, &whole).expect("it is back");
+    }
+}
+
+#[test]
+fn kinds_that_never_stand_in_a_journal_are_refused_in_a_sound_commit() {
+    if !has_python() {
+        return;
+    }
+    for kind in [Kind::Output, Kind::Heartbeat, Kind::TimerFired] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut writer = Writer::open(dir.path(), 1);
+        writer.commit(3);
+        writer.commit(3);
+        drop(writer);
+        let segment = segments(dir.path()).remove(0);
+        change(&segment, |bytes| {
+            let (at, header) = commits(bytes)[1];
+            let frame = Frame::decode(&bytes[at + 64..]).expect("a sound frame");
+            let mut changed = Vec::new();
+            Frame { kind, ..frame }.append_to(&mut changed);
+            bytes[at + 64..][..changed.len()].copy_from_slice(&changed);
+            let end = at + header.total_bytes(512);
+            header.seal(&mut bytes[at..end]);
+        });
+        both_read(dir.path(), 3, true);
+        let dir = tempfile::tempdir().unwrap();
+        change(&version_1(dir.path(), 3), |bytes| {
+            Frame { seq: Seq(4), timestamp: Timestamp(4), stream_id: 1, kind, payload: b"" }.append_to(bytes);
+        });
+        let fits = kind == Kind::TimerFired;
+        both_read(dir.path(), if fits { 4 } else { 3 }, !fits);
+    }
+}
+
+/// A segment of one lost header and one commit of three frames, in blocks of this size, with a seal behind that proves them.
+fn without_header(block: usize, lost: impl FnOnce(&mut [u8], &SegmentHeader, u32)) -> Vec<u8> {
+    let salt = 77;
+    let version = Version::Two { salt, alignment: block as u32, previous_salt: 0, previous_checksum: 0 };
+    let header = SegmentHeader { first_seq: Seq(1), epoch: 1, version };
+    let mut bytes = vec![0; 3 * block];
+    let crc = header.encode(&mut bytes[..block]);
+    let mut frames = Vec::new();
+    for seq in 1..=3 {
+        Frame { seq: Seq(seq), timestamp: Timestamp(seq), stream_id: 1, kind: Kind::Tick, payload: b"" }
+            .append_to(&mut frames);
+    }
+    let length = frames.len() as u32;
+    bytes[block + 64..][..frames.len()].copy_from_slice(&frames);
+    let first = CommitHeader { salt, epoch: 1, base_seq: Seq(1), durable: Seq(0), count: 3, length, previous: crc };
+    let previous = first.seal(&mut bytes[block..2 * block]);
+    let seal = CommitHeader { base_seq: Seq(4), durable: Seq(3), count: 0, length: 0, previous, ..first };
+    seal.seal(&mut bytes[2 * block..]);
+    lost(&mut bytes[..block], &header, crc);
+    bytes
+}
+
+#[test]
+fn what_stands_behind_a_lost_header_is_evidence_for_every_block_size_if_the_header_still_says_so() {
+    if !has_python() {
+        return;
+    }
+    let reads = |bytes: Vec<u8>, frames: usize, damaged: bool| {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(ticktape_journal::names::segment(dir.path(), Seq(1)), bytes).expect("the segment");
+        both_read(dir.path(), frames, damaged);
+    };
+    for block in [512, 1024, 2048, 4096] {
+        reads(without_header(block, |_, _, _| ()), 3, false);
+        // Nothing is left of it.
+        reads(without_header(block, |lost, _, _| lost.fill(0)), 0, true);
+        // One flip, in the fields that are compared and elsewhere.
+        for at in [0, 9, 24, 44, 60] {
+            reads(without_header(block, |lost, _, _| lost[at] ^= 1), 0, true);
+        }
+        // Only the salt is left, or only the checksum, of a block that is full of something else.
+        reads(
+            without_header(block, |lost, _, _| {
+                let salt = lost[24];
+                lost.fill(0x5a);
+                lost[24..32].fill(0);
+                lost[24] = salt;
+            }),
+            0,
+            true,
+        );
+        reads(
+            without_header(block, |lost, _, crc| {
+                lost.fill(0x5a);
+                lost[60..64].copy_from_slice(&crc.to_le_bytes());
+            }),
+            0,
+            true,
+        );
+        // Neither is: in the block of 512 bytes nothing else can stand there, in others a payload could.
+        reads(without_header(block, |lost, _, _| lost.fill(0x5a)), 0, block == 512);
+    }
 }
 
 #[test]

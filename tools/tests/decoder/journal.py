@@ -15,8 +15,10 @@ SEQ_MAX = 2**63 - 1
 PAYLOAD_BYTES_MAX = 67_108_864
 COMMIT_BYTES_MAX = 67_117_056
 BLOCKS = (512, 1024, 2048, 4096)
-EVIDENCE_OFFSETS = (512, 4096)
+EVIDENCE_OFFSETS = (512, 1024, 2048, 4096)
 KINDS = {0x0001, 0x0002, 0x0003, 0x0010, 0x0011, 0x0012, 0x0013, 0x0020, 0x0030, 0x00FF}
+NEVER_JOURNALED = {0x0002, 0x00FF}
+VERSION_1_ONLY = {0x0013}
 
 FRAME = struct.Struct("<QQHHII")
 HEADER_1 = struct.Struct("<4sIQQI")
@@ -79,7 +81,7 @@ class Commit:
         if len(data) - at < COMMIT.size:
             return None
         fields = COMMIT.unpack_from(data, at)
-        magic, checksum, salt, _epoch, base, durable, count, length, previous, reserved = fields
+        magic, checksum, salt, epoch, base, durable, count, length, previous, reserved = fields
         size = -(-(64 + length) // block) * block
         if magic != b"TKTC" or length % 8 or size > COMMIT_BYTES_MAX or at + size > len(data):
             return None
@@ -91,7 +93,7 @@ class Commit:
             return None
         commit = Commit()
         commit.at, commit.size, commit.length = at, size, length
-        commit.checksum, commit.salt, commit.base = checksum, salt, base
+        commit.checksum, commit.salt, commit.epoch, commit.base = checksum, salt, epoch, base
         commit.durable, commit.count, commit.previous = durable, count, previous
         return commit
 
@@ -101,6 +103,8 @@ class Commit:
             found = read_frame(data, at, end)
             if found is None or found[0][0] != self.base + index:
                 raise Refused(f"offset {at}: a sound commit holds no frame {self.base + index}")
+            if found[0][3] in NEVER_JOURNALED | VERSION_1_ONLY:
+                raise Refused(f"offset {at}: a frame of kind {found[0][3]:#06x} never stands here")
             yield found[0]
             at += padded(found[1])
         if at != end:
@@ -108,12 +112,11 @@ class Commit:
 
 
 class Segment:
-    def __init__(self, path, data, first_seq, salt, previous_salt, block, header_crc):
-        self.path, self.data, self.first_seq = path, data, first_seq
-        self.salt, self.previous_salt, self.block, self.header_crc = salt, previous_salt, block, header_crc
+    def __init__(self, path, data, first_seq, epoch, salt, previous, block, header_crc):
+        self.path, self.data, self.first_seq, self.epoch = path, data, first_seq, epoch
+        self.salt, self.previous, self.block, self.header_crc = salt, previous, block, header_crc
 
     def walk(self):
-        """Frames, the seq after the last, the durable seq that is proven, and the offset where it ends."""
         return self.walk_commits() if self.block else self.walk_frames()
 
     def walk_frames(self):
@@ -121,33 +124,65 @@ class Segment:
         while found := read_frame(self.data, at, len(self.data)):
             if found[0][0] != seq:
                 break
+            if found[0][3] in NEVER_JOURNALED:
+                durable = seq
+                break
             frames.append(found[0])
             seq, at = seq + 1, at + found[1]
         for behind in range(at, len(self.data) - 31):
             found = read_frame(self.data, behind, len(self.data))
             if found and found[0][0] > seq:
-                durable = found[0][0] - 1
+                durable = max(durable, found[0][0] - 1)
                 break
-        return frames, seq, durable, at
+        return Walk(frames, seq, durable, at, self.epoch, 0, None)
 
     def walk_commits(self):
         frames, durable = [], 0
-        commits, seq, at = chain(self.data, self.block, self.block, self.salt, self.header_crc, self.first_seq)
-        for commit in commits:
-            frames.extend(commit.frames(self.data))
+        chain = Chain(self.data, self.block, self.salt, self.header_crc, self.first_seq, self.epoch)
+        refused = None
+        for commit in chain:
             durable = max(durable, commit.durable)
-        return frames, seq, max(durable, behind_chain(self.data, at, self.block, self.salt)), at
+            try:
+                frames.extend([] if refused else list(commit.frames(self.data)))
+            except Refused as reason:
+                refused = Refused(f"{self.path}, {reason}")
+        durable = max(durable, chain.epoch_fell_at, behind_chain(self.data, chain.at, self.block, self.salt))
+        return Walk(frames, chain.seq, durable, chain.at, chain.epoch, chain.previous, refused)
+
+    def follows(self, before, walk):
+        """Whether the log goes on here where the walk of the segment before ended."""
+        linked = self.previous == (before.salt, walk.checksum) and self.epoch >= walk.epoch
+        return linked and self.first_seq == walk.end
 
 
-def chain(data, at, block, salt, previous, seq):
-    """The commits that continue the chain from `at` on, the seq after them, and the offset after them."""
-    commits = []
-    while commit := Commit.read(data, at, block):
-        if commit.salt != salt or commit.base != seq or previous is not None and commit.previous != previous:
-            break
-        commits.append(commit)
-        at, seq, previous = at + commit.size, seq + commit.count, commit.checksum
-    return commits, seq, at
+class Walk:
+    """What a segment holds: its frames, the seq after the last, the durable seq that is proven, the offset where it
+    ends, the epoch and checksum of the last commit there, and what is wrong in a sound commit, if anything is."""
+
+    def __init__(self, frames, end, durable, at, epoch, checksum, refused):
+        self.frames, self.end, self.durable, self.at = frames, end, durable, at
+        self.epoch, self.checksum, self.refused = epoch, checksum, refused
+
+
+class Chain:
+    """Iterates over the commits that continue the chain; then tells where and with what it ended. `previous` None fits any."""
+
+    def __init__(self, data, block, salt, previous, seq, epoch):
+        self.data, self.block, self.salt, self.at = data, block, salt, block
+        self.previous, self.seq, self.epoch, self.epoch_fell_at = previous, seq, epoch, 0
+
+    def __iter__(self):
+        while commit := Commit.read(self.data, self.at, self.block):
+            if commit.salt != self.salt or commit.base != self.seq:
+                return
+            if self.previous is not None and commit.previous != self.previous:
+                return
+            if commit.epoch < self.epoch:
+                self.epoch_fell_at = self.seq
+                return
+            self.at, self.seq = self.at + commit.size, self.seq + commit.count
+            self.previous, self.epoch = commit.checksum, commit.epoch
+            yield commit
 
 
 def behind_chain(data, at, block, salt):
@@ -165,10 +200,15 @@ def evidence_without_header(data):
     durable = 0
     for block in EVIDENCE_OFFSETS:
         first = Commit.read(data, block, block)
-        if first:
-            commits, _, at = chain(data, block, block, first.salt, None, first.base)
-            durable = max(durable, *(commit.durable for commit in commits))
-            durable = max(durable, behind_chain(data, at, block, first.salt))
+        if not first:
+            continue
+        same_salt = struct.unpack_from("<Q", data, 24)[0] == first.salt
+        same_checksum = struct.unpack_from("<I", data, 60)[0] == first.previous
+        if not same_salt and not same_checksum and any(data[512:block]):
+            continue
+        chain = Chain(data, block, first.salt, None, first.base, 0)
+        durable = max(durable, *(commit.durable for commit in chain))
+        durable = max(durable, behind_chain(data, chain.at, block, first.salt))
     return durable
 
 
@@ -178,21 +218,22 @@ def read_header(path, data):
         return None
     version = struct.unpack_from("<I", data, 4)[0]
     if version == 1:
-        _, _, first_seq, _epoch, crc = HEADER_1.unpack_from(data)
+        _, _, first_seq, epoch, crc = HEADER_1.unpack_from(data)
         sound = crc32c(data[:24]) == crc
-        salt, previous_salt, block = 0, 0, 0
+        salt, previous, block = 0, (0, 0), 0
     elif version == 2:
         if len(data) < HEADER_2.size:
             return None
         fields = HEADER_2.unpack_from(data)
-        _, _, first_seq, _epoch, salt, previous_salt, _previous_checksum, block, reserved, crc = fields
+        _, _, first_seq, epoch, salt, previous_salt, previous_checksum, block, reserved, crc = fields
+        previous = (previous_salt, previous_checksum)
         sound = crc32c(data[:60]) == crc and block in BLOCKS and salt != 0
         sound = sound and not any(reserved) and not any(data[64:block])
     else:
         raise Refused(f"{path}: version {version}")
     if not sound or not 1 <= first_seq <= SEQ_MAX:
         return None
-    return Segment(path, data, first_seq, salt, previous_salt, block, crc)
+    return Segment(path, data, first_seq, epoch, salt, previous, block, crc)
 
 
 def read_sealed(path):
@@ -228,18 +269,17 @@ def read_journal(directory):
 
     frames, end, where, broken = [], 1, directory, False
     for index, segment in enumerate(segments):
-        try:
-            found, seq, proven, at = segment.walk()
-        except Refused as refused:
-            yield from frames
-            raise Refused(f"{segment.path}, {refused}") from None
-        durable = max(durable, proven)
+        walk = segment.walk()
+        durable = max(durable, walk.durable)
         if broken:
             continue
-        frames.extend(found)
-        end, where = seq, f"{segment.path} at {at}"
+        frames.extend(walk.frames)
+        if walk.refused:
+            yield from frames
+            raise walk.refused
+        end, where = walk.end, f"{segment.path} at {walk.at}"
         after = segments[index + 1] if index + 1 < len(segments) else None
-        broken = after is None or after.first_seq != end or after.previous_salt != segment.salt
+        broken = after is None or not after.follows(segment, walk)
     yield from frames
     if durable >= end:
         raise Refused(f"{where}: frame {end} is damaged or missing, though {durable} was durable")
