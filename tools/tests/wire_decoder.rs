@@ -235,6 +235,24 @@ fn version_1_alone_torn_damaged_and_gone_on_with() {
     both_read(dir.path(), 19, true);
 }
 
+#[test]
+fn a_lost_header_at_the_beginning_is_no_shorter_journal() {
+    if !has_python() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for epoch in 1..=2 {
+        let mut writer = Writer::open(dir.path(), epoch);
+        writer.commit(5);
+        writer.close();
+    }
+    both_read(dir.path(), 10, false);
+    change(&segments(dir.path())[0], |bytes| bytes[9] ^= 1);
+    both_read(dir.path(), 0, true);
+    change(&segments(dir.path())[0], |bytes| bytes[..512].fill(0));
+    both_read(dir.path(), 0, true);
+}
+
 /// The commits of a segment, as offset and header.
 fn commits(bytes: &[u8]) -> Vec<(usize, CommitHeader)> {
     let mut found = Vec::new();

@@ -249,7 +249,7 @@ def read_sealed(path):
 
 def read_journal(directory):
     """Yields every frame; raises `Refused` at damage."""
-    segments, durable = [], read_sealed(os.path.join(directory, "sealed"))
+    segments, lost, durable = [], [], read_sealed(os.path.join(directory, "sealed"))
     for name in sorted(os.listdir(directory)):
         if not name.endswith((".seg", ".spare")):
             continue
@@ -260,6 +260,9 @@ def read_journal(directory):
             segments.append(segment)
         else:
             durable = max(durable, evidence_without_header(data))
+            stem, extension = os.path.splitext(name)
+            if any(data) and extension == ".seg" and stem.isdigit():
+                lost.append((int(stem), path))
     segments.sort(key=lambda segment: segment.first_seq)
     for before, after in zip(segments, segments[1:]):
         if before.first_seq == after.first_seq:
@@ -267,10 +270,14 @@ def read_journal(directory):
         if before.salt == 0:
             durable = max(durable, after.first_seq - 1)
 
+    walks = [segment.walk() for segment in segments]
+    durable = max([durable] + [walk.durable for walk in walks])
+    for first_seq, path in lost:
+        if segments and first_seq < segments[0].first_seq and first_seq <= durable:
+            raise Refused(f"{path}: its header is damaged, and the journal began there")
+
     frames, end, where, broken = [], 1, directory, False
-    for index, segment in enumerate(segments):
-        walk = segment.walk()
-        durable = max(durable, walk.durable)
+    for index, (segment, walk) in enumerate(zip(segments, walks)):
         if broken:
             continue
         frames.extend(walk.frames)
