@@ -9,8 +9,9 @@ use common::{append, open, read, scratch, small};
 use ticktape_core::Seq;
 use ticktape_journal::{Damage, JournalError, names};
 
-/// Four segments of ten frames each, the first of which is 1; all of them acknowledged.
-fn journal() -> tempfile::TempDir {
+/// Four segments of ten frames each, the first of which is 1; all of them acknowledged, with a seal file or only commits to prove
+/// it.
+fn journal(sealed: bool) -> tempfile::TempDir {
     let dir = scratch();
     for _ in 0..4 {
         let (mut journal, _) = open(dir.path(), small()).unwrap();
@@ -18,6 +19,9 @@ fn journal() -> tempfile::TempDir {
             append(&mut journal, b"input");
         }
         journal.close().unwrap();
+    }
+    if !sealed {
+        fs::remove_file(dir.path().join(names::SEALED)).unwrap();
     }
     assert_eq!(read(dir.path(), 1).unwrap().len(), 40);
     dir
@@ -34,7 +38,11 @@ fn errors(dir: &Path) -> [JournalError; 2] {
 
 #[test]
 fn a_damaged_header_is_named_wherever_its_segment_stands() {
-    let dir = journal();
+    [true, false].into_iter().for_each(damaged_headers);
+}
+
+fn damaged_headers(sealed: bool) {
+    let dir = journal(sealed);
     for first_seq in [1, 11, 21, 31] {
         let path = segment(dir.path(), first_seq);
         let whole = fs::read(&path).unwrap();
@@ -65,7 +73,11 @@ fn a_damaged_header_is_named_wherever_its_segment_stands() {
 
 #[test]
 fn a_missing_segment_is_told_as_the_seqs_between_two_files() {
-    let dir = journal();
+    [true, false].into_iter().for_each(missing_segments);
+}
+
+fn missing_segments(sealed: bool) {
+    let dir = journal(sealed);
     for (gone, to) in [(&[11u64][..], 20u64), (&[21], 30), (&[11, 21], 30)] {
         let kept: Vec<_> = gone.iter().map(|&seq| (segment(dir.path(), seq), seq)).collect();
         let kept: Vec<_> = kept.into_iter().map(|(path, seq)| (fs::read(&path).unwrap(), path, seq)).collect();
@@ -90,7 +102,7 @@ fn a_missing_segment_is_told_as_the_seqs_between_two_files() {
 
 #[test]
 fn a_beginning_that_was_taken_away_is_no_damage_but_told_to_who_asks_for_it() {
-    let dir = journal();
+    let dir = journal(true);
     fs::remove_file(segment(dir.path(), 1)).unwrap();
     let error = read(dir.path(), 1).unwrap_err();
     assert_eq!(error, JournalError::TooOld { from: Seq(1), first: Seq(11) });

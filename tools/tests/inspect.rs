@@ -55,7 +55,7 @@ fn missing_segments_and_damage_end_with_1_and_one_line_and_a_torn_tail_with_0() 
         let (code, out, errors) = told(dir.path());
         assert_eq!(code, Some(1), "{errors}");
         assert!(out.contains(&format!("MISSING: {missing} are in no")) && out.contains("1 damaged places"), "{out}");
-        assert!(errors.lines().count() == 1 && errors.contains("1 damaged places; restore"), "{errors}");
+        assert!(errors.lines().count() == 1 && errors.contains("1 damaged place; restore"), "{errors}");
         fs::write(path, bytes).unwrap();
     }
 

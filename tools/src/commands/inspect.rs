@@ -45,8 +45,9 @@ pub fn run(args: &InspectArgs, services: &[Box<dyn AnyService>]) -> Result<(), F
     match summary.damaged {
         0 => Ok(()),
         damaged => Err(Failure::failed(format!(
-            "{}: {damaged} damaged places; restore what is damaged or missing from a replica or a backup",
-            args.path.display()
+            "{}: {damaged} damaged place{}; restore what is damaged or missing from a replica or a backup",
+            args.path.display(),
+            if damaged == 1 { "" } else { "s" }
         ))),
     }
 }
