@@ -98,18 +98,21 @@ impl Tail {
     }
 
     fn drain_ring(&mut self, frames_max: usize, mut f: impl FnMut(&Frame<'_>)) -> Result<usize, TailError> {
-        let mut damaged = false;
+        let (mut damaged, mut next_seq) = (false, self.next_seq);
         let drained = self.ring.drain(frames_max, |bytes| match Frame::decode(bytes) {
-            Ok(frame) => f(&frame),
-            Err(_) => damaged = true,
+            Ok(frame) if frame.seq == next_seq && !damaged => {
+                f(&frame);
+                next_seq = next_seq.next();
+            }
+            Ok(_) | Err(_) => damaged = true,
         });
-        self.next_seq = self.ring.next_seq().max(self.next_seq);
+        self.next_seq = next_seq;
         match drained {
             Ok(frames) if !damaged => Ok(frames),
             Ok(_) => Err(TailError::Damaged { near: self.next_seq }),
             Err(FollowError::Overrun { from, .. }) => {
+                debug_assert_eq!(from, self.next_seq);
                 self.overruns += 1;
-                self.next_seq = from;
                 self.read_history()?;
                 Ok(0)
             }

@@ -145,6 +145,8 @@ pub struct Follower {
     idle_looks: u32,
     heartbeat_ns: u64,
     ended: Option<FollowError>,
+    /// What a drain met after its first frame, for the next call.
+    owed: Option<FollowError>,
     #[cfg(not(loom))]
     origin: Origin,
 }
@@ -170,6 +172,7 @@ impl Follower {
             idle_looks: 0,
             heartbeat_ns: 0,
             ended: None,
+            owed: None,
             #[cfg(not(loom))]
             origin,
         };
@@ -214,6 +217,7 @@ impl Follower {
     pub fn seek(&mut self, from: Seq) -> Result<(), AttachError> {
         let place = self.view.locate(from, self.header.epoch)?;
         (self.position, self.next_seq) = (place.position, place.seq.0);
+        self.owed = None;
         Ok(())
     }
 
@@ -265,6 +269,9 @@ impl Follower {
     /// [`FollowError`]. After an overrun it goes on from the new place; after anything else the same comes again.
     #[inline]
     pub fn poll(&mut self) -> Result<Option<&[u8]>, FollowError> {
+        if let Some(error) = self.owed.take() {
+            return Err(error);
+        }
         let bytes = self.step()?;
         Ok((bytes != 0).then(|| as_bytes(&self.buffer, bytes)))
     }
@@ -275,12 +282,19 @@ impl Follower {
     /// [`FollowError`], where it comes before the first frame; otherwise the next call meets it.
     #[inline]
     pub fn drain(&mut self, frames_max: usize, mut f: impl FnMut(&[u8])) -> Result<usize, FollowError> {
+        if let Some(error) = self.owed.take() {
+            return Err(error);
+        }
         for done in 0..frames_max {
             match self.step() {
                 Ok(0) => return Ok(done),
                 Ok(bytes) => f(as_bytes(&self.buffer, bytes)),
                 Err(error) if done == 0 => return Err(error),
-                Err(_) => return Ok(done),
+                Err(error) => {
+                    // An overrun has moved on already: it is met once, now or by the next call.
+                    self.owed = Some(error);
+                    return Ok(done);
+                }
             }
         }
         Ok(frames_max)

@@ -51,6 +51,29 @@ fn a_follower_finds_a_named_ring_and_reads_from_where_it_wants() {
 }
 
 #[test]
+fn an_overrun_in_the_middle_of_a_drain_is_met_by_the_next_call_whichever_it_is() {
+    for polls in [false, true] {
+        let mut ring = RingBuilder::new(config(1)).build(Seq(1)).unwrap();
+        let mut follower = ring.tap.follow(Seq(1), Horizon::Sequenced).unwrap();
+        append(&mut ring, 10);
+        let mut seqs = Vec::new();
+        let drained = follower.drain(100, |frame| {
+            seqs.push(u64::from_le_bytes(*frame.first_chunk().unwrap()));
+            if seqs.len() == 3 {
+                // The writer laps the follower while it hands on the third frame.
+                append(&mut ring, 200);
+            }
+        });
+        assert_eq!((drained, &seqs[..]), (Ok(3), &[1, 2, 3][..]));
+        let met =
+            if polls { follower.poll().map(|_| 0) } else { follower.drain(100, |_| panic!("a frame after a gap")) };
+        let Err(FollowError::Overrun { from, to }) = met else { panic!("the gap went unsaid: {met:?}") };
+        assert!(from == Seq(4) && to > from && to == follower.next_seq());
+        assert_eq!(read_to_end(&mut follower), (to.0..=210).collect::<Vec<_>>(), "said once");
+    }
+}
+
+#[test]
 fn horizons_hold_frames_back() {
     let mut ring = RingBuilder::new(config(1)).build(Seq(1)).unwrap();
     let mut durable = ring.tap.follow(Seq(1), Horizon::Durable).unwrap();

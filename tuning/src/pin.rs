@@ -97,6 +97,14 @@ pub fn name_current_thread(name: &str) -> io::Result<()> {
     prctl::set_name(&name).map_err(io::Error::from)
 }
 
+/// Lets others go first wherever the calling thread and they want one core; its children inherit it. 0 to 19, the higher the nicer.
+///
+/// # Errors
+/// What the kernel says.
+pub fn be_nice(by: i32) -> io::Result<()> {
+    rustix::process::nice(by).map(|_| ()).map_err(io::Error::from)
+}
+
 /// Lets the calling thread's sleeps end on time: the kernel otherwise adds up to 50 µs to gather wakeups.
 ///
 /// # Errors

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use ticktape::Seq;
 use ticktape::tail::{Tail, TailError};
 use ticktape_shm::Horizon;
+use ticktape_tuning::pin;
 
 use super::child::tell;
 use crate::Failure;
@@ -18,6 +19,9 @@ const BATCH: usize = 512;
 /// The wait when there is nothing new. Three processes share the cores of a small box, and a follower that spins would take
 /// them from those it follows.
 const PAUSE: Duration = Duration::from_micros(200);
+
+/// How far the follower stands back: the weight of a tenth beside the appliance's threads.
+const NICENESS: i32 = 10;
 
 /// Empty drains between two looks after the writer.
 const DRAINS_PER_LOOK: u32 = 50;
@@ -39,6 +43,8 @@ pub struct Followed {
 pub fn run(args: &DemoFollowerArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     let service = find(services, Some("orderbook"))?;
     let _ = super::interrupt_flag()?;
+    // It shares the cores of those it follows: catching up must not take them away. Refused, it costs them some latency.
+    let _ = pin::be_nice(NICENESS);
     let mut tail = Tail::open(&args.journal, &args.ring_dir, &args.ring, Seq::FIRST, Horizon::Committed)
         .map_err(Failure::usage)?;
     tell(&Attached { seq: tail.next_seq().0 })?;
