@@ -10,7 +10,7 @@
 //!
 //! Invariant: only the sequencer writes the log; everything else reads it.
 //! Invariant: nothing leaves the box before the log up to it is committed.
-//! Invariant: only the wiring in `pipeline` and `node` opens a socket, a file, a thread or a clock.
+//! Invariant: only the wiring in `pipeline` and `node` opens a socket, a thread or a clock; files also `tail`, to read, and `config`.
 
 #![forbid(unsafe_code)]
 

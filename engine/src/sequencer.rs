@@ -209,6 +209,7 @@ impl<R: Rx> Sequencer<R> {
 }
 
 impl SequencerConfig {
+    /// What decides on a Hello. The tier plays no part in that: the Welcome is the egress's.
     fn terms(&self) -> Terms {
         Terms {
             schema: self.schema_version,

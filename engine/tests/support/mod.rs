@@ -161,6 +161,11 @@ impl TestClient {
 
     /// Polls until `done`, or fails the test.
     pub fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        self.until_with(what, |client| done(client));
+    }
+
+    /// As [`TestClient::until`], where what is waited for takes more from the client.
+    pub fn until_with(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let begun = Instant::now();
         let mut idler = Idler::new(IdleStrategy::Backoff);
         while !done(self) {
