@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command as Process;
 
@@ -32,7 +33,7 @@ impl Drop for Mount<'_> {
 fn a_disk_that_fills_up_stops_the_appliance_by_name_and_keeps_what_was_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let Some(_mount) = Mount::new(dir.path(), "14m") else {
-        eprintln!("skipped: mounting a small file system takes root");
+        let _ = writeln!(std::io::stderr(), "skipped: mounting a small file system takes root");
         return;
     };
     let mut config = config(&dir.path().join("journal"));
@@ -64,7 +65,7 @@ fn a_disk_that_fills_up_stops_the_appliance_by_name_and_keeps_what_was_acknowled
 fn a_disk_without_room_for_a_segment_is_refused_at_the_start() {
     let dir = tempfile::tempdir().unwrap();
     let Some(_mount) = Mount::new(dir.path(), "1m") else {
-        eprintln!("skipped: mounting a small file system takes root");
+        let _ = writeln!(std::io::stderr(), "skipped: mounting a small file system takes root");
         return;
     };
     let mut config = config(&dir.path().join("journal"));

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use common::{clock, frame, open, read, small};
@@ -54,7 +55,7 @@ const GOLDEN_SEAL: &str = concat!(
 
 fn version_1(name: &str) -> Option<PathBuf> {
     let Some(cases) = std::env::var_os("TICKTAPE_CASES") else {
-        println!("skipped: TICKTAPE_CASES is not set");
+        let _ = writeln!(std::io::stderr(), "skipped: TICKTAPE_CASES is not set");
         return None;
     };
     Some(PathBuf::from(cases).join("journal-v1").join(name))

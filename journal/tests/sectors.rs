@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -97,14 +98,16 @@ fn sectors_of_4096_bytes() {
             let blocks = goes_round(&mounted.path());
             assert_eq!(blocks, 4096, "what the open file asks for");
         }
-        Err(reason) => println!("skipped: no loop device with 4096-byte sectors here ({reason})"),
+        Err(reason) => {
+            let _ = writeln!(std::io::stderr(), "skipped: no loop device with 4096-byte sectors here ({reason})");
+        }
     }
 }
 
 #[test]
 fn a_file_system_in_memory_works_or_says_why_it_is_second_choice() {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
-        println!("skipped: no /dev/shm here");
+        let _ = writeln!(std::io::stderr(), "skipped: no /dev/shm here");
         return;
     };
     goes_round(dir.path());

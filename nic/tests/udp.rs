@@ -1,5 +1,6 @@
 //! The kernel-UDP backend on loopback.
 
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 
 use nix::time::{ClockId, clock_gettime};
@@ -174,7 +175,11 @@ fn group_receiver(group: Ipv4Addr, port: u16) -> Option<UdpNic> {
     config.interface = Some(Ipv4Addr::LOCALHOST);
     config.join = vec![group];
     config.reuse_address = true;
-    UdpNic::open(&config).inspect_err(|error| eprintln!("skipped: {error}")).ok()
+    UdpNic::open(&config)
+        .inspect_err(|error| {
+            let _ = writeln!(std::io::stderr(), "skipped: {error}");
+        })
+        .ok()
 }
 
 #[test]
@@ -192,7 +197,7 @@ fn multicast_reaches_every_member_and_nobody_else() {
         send(&mut tx, &[i], to);
     }
     if tx.flush() == 0 {
-        eprintln!("skipped: multicast can't be sent on loopback: {:?}", tx.counters());
+        let _ = writeln!(std::io::stderr(), "skipped: multicast can't be sent on loopback: {:?}", tx.counters());
         return;
     }
     for nic in [first, second] {
@@ -236,7 +241,14 @@ fn a_socket_bound_to_its_group_hears_nothing_else() {
     let mut config = UdpConfig::new(SocketAddrV4::new(group, 0));
     config.interface = Some(Ipv4Addr::LOCALHOST);
     config.join = vec![group];
-    let Some(member) = UdpNic::open(&config).inspect_err(|error| eprintln!("skipped: {error}")).ok() else { return };
+    let Some(member) = UdpNic::open(&config)
+        .inspect_err(|error| {
+            let _ = writeln!(std::io::stderr(), "skipped: {error}");
+        })
+        .ok()
+    else {
+        return;
+    };
     let to = member.local_addr();
     let mut sender = UdpConfig::new(ANY_PORT);
     sender.interface = Some(Ipv4Addr::LOCALHOST);
@@ -244,7 +256,7 @@ fn a_socket_bound_to_its_group_hears_nothing_else() {
     send(&mut tx, b"unicast", SocketAddrV4::new(Ipv4Addr::LOCALHOST, to.port()));
     send(&mut tx, b"group", to);
     if tx.flush() < 2 {
-        eprintln!("skipped: multicast can't be sent on loopback: {:?}", tx.counters());
+        let _ = writeln!(std::io::stderr(), "skipped: multicast can't be sent on loopback: {:?}", tx.counters());
         return;
     }
     poll_until(

@@ -2,6 +2,7 @@
 //!
 //! Skipped, with a word, where there is no `python3`.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -26,7 +27,7 @@ fn config() -> JournalConfig {
 fn has_python() -> bool {
     let found = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
-        println!("skipped: no python3 to run the decoder with");
+        let _ = writeln!(std::io::stderr(), "skipped: no python3 to run the decoder with");
     }
     found
 }
@@ -440,7 +441,7 @@ fn what_stands_behind_a_lost_header_is_evidence_for_every_block_size_if_the_head
 #[test]
 fn journals_that_another_program_wrote() {
     let Some(cases) = std::env::var_os("TICKTAPE_CASES") else {
-        println!("skipped: set TICKTAPE_CASES to the directory of shared cases");
+        let _ = writeln!(std::io::stderr(), "skipped: set TICKTAPE_CASES to the directory of shared cases");
         return;
     };
     if !has_python() {

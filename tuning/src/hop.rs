@@ -165,6 +165,8 @@ fn call(court: &Court, warm_up: u64, blocks: u64, spins: u32) -> Histogram<u64> 
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
     use crate::pin::usable_cores;
 
@@ -178,7 +180,7 @@ mod tests {
     fn every_round_between_two_cores_is_answered() {
         let cores = usable_cores();
         let [a, b, ..] = cores[..] else {
-            eprintln!("skipped: one usable core");
+            let _ = writeln!(std::io::stderr(), "skipped: one usable core");
             return;
         };
         let hop = probe(a, b).unwrap();

@@ -59,13 +59,18 @@ pub fn compare(a: u32, b: u32, bits: u32) -> Option<Ordering> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
     use proptest::prelude::*;
 
     /// The lines of a vector file made elsewhere, or nothing, with a word about it.
     fn vectors(name: &str) -> Vec<Vec<String>> {
         let Some(cases) = std::env::var_os("TICKTAPE_CASES") else {
-            println!("skipped: set TICKTAPE_CASES to the directory of shared cases to check {name}");
+            let _ = writeln!(
+                std::io::stderr(),
+                "skipped: set TICKTAPE_CASES to the directory of shared cases to check {name}"
+            );
             return Vec::new();
         };
         let path = std::path::Path::new(&cases).join("vectors").join(name);

@@ -1,6 +1,7 @@
 //! A journal of format version 1, written by another program.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use counter::{Answer, Command, Counter};
@@ -10,7 +11,7 @@ use ticktape::{Node, NodeConfig, Seq, replay};
 /// The directory, unless the cases are not there: then it says so.
 fn journal() -> Option<PathBuf> {
     let Some(cases) = std::env::var_os("TICKTAPE_CASES") else {
-        eprintln!("skipped: TICKTAPE_CASES does not name the folder of the cases");
+        let _ = writeln!(std::io::stderr(), "skipped: TICKTAPE_CASES does not name the folder of the cases");
         return None;
     };
     Some(PathBuf::from(cases).join("journal-v1/counter"))

@@ -1,6 +1,7 @@
 //! Whole report streams against those published with the flow (MIT, see fixtures/LICENSE).
 
 use std::io::Read;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
@@ -60,7 +61,7 @@ fn static_flow() {
 #[test]
 fn the_whole_normal_scenario() {
     let Some(cases) = std::env::var_os("TICKTAPE_CASES") else {
-        eprintln!("skipped: TICKTAPE_CASES does not name the folder of cases made elsewhere");
+        let _ = writeln!(std::io::stderr(), "skipped: TICKTAPE_CASES does not name the folder of cases made elsewhere");
         return;
     };
     let path = Path::new(&cases).join("orders/normal_seed23_count1000000.bin.gz");
