@@ -11,10 +11,11 @@
 //!
 //! Invariant: usable cores are those of the process as it started, however its threads are pinned later.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod clock;
 pub mod hop;
 pub mod host;
 pub mod jitter;
 pub mod pin;
+mod sys;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::{fmt, io};
 
 use core_affinity::CoreId;
-use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::prctl;
 use nix::unistd::Pid;
 
@@ -86,6 +86,25 @@ pub fn pin_current_thread(core: usize) -> Result<(), PinError> {
     if core_affinity::set_for_current(CoreId { id: core }) { Ok(()) } else { Err(PinError::Refused(core)) }
 }
 
+/// Lets the calling thread run on any of `cores`, and on no other, from now on.
+///
+/// # Errors
+/// What the kernel says, where none of them may be used.
+pub fn keep_to(cores: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cores.iter().try_for_each(|&core| set.set(core))?;
+    sched_setaffinity(Pid::from_raw(0), &set).map_err(io::Error::from)
+}
+
+/// Lets the calling thread run only while nobody else wants its core (`SCHED_IDLE`): whoever wakes up there takes it over at
+/// once. Where others never sleep, it gets a few thousandths of the time.
+///
+/// # Errors
+/// What the kernel says.
+pub fn run_when_idle() -> io::Result<()> {
+    crate::sys::set_idle_policy()
+}
+
 /// Names the calling thread, as `top -H` and `/proc` show it. Cut to [`NAME_BYTES_MAX`] bytes, and at a zero byte.
 ///
 /// # Errors
@@ -136,6 +155,23 @@ mod tests {
             assert_eq!(own, [core]);
             assert_eq!(usable, before);
         }
+    }
+
+    #[test]
+    fn a_thread_is_kept_to_its_cores_and_yields_to_everyone() {
+        let last = *usable_cores().last().unwrap();
+        thread::spawn(move || {
+            keep_to(&[last]).unwrap();
+            assert_eq!(own_cores(), [last]);
+            assert!(keep_to(&[]).is_err());
+            run_when_idle().unwrap();
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            // The fields after the name in parentheses begin with the third; the policy is the 41st. SCHED_IDLE is 5.
+            let (_, after) = stat.rsplit_once(')').unwrap();
+            assert_eq!(after.split_whitespace().nth(41 - 3), Some("5"));
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]
