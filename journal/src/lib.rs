@@ -36,6 +36,7 @@ pub mod recovery;
 mod salt;
 mod scan;
 mod segments;
+pub mod snapshot;
 mod strategy;
 mod window;
 
@@ -48,4 +49,5 @@ pub use journal::{Journal, JournalStats};
 pub use reader::{FrameRun, JournalReader};
 pub use recover::{Cut, Recovered};
 pub use salt::Salts;
+pub use snapshot::{Snapshot, SnapshotError, SnapshotMeta, SnapshotPace, SnapshotWriter};
 pub use strategy::Strategy;

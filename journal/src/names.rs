@@ -15,6 +15,8 @@ pub(crate) const CALIBRATION: &str = "calibration.tmp";
 const SEGMENT: &str = "seg";
 const SPARE: &str = "spare";
 const DAMAGED: &str = "damaged";
+const SNAPSHOT: &str = "snap";
+const ASIDE: &str = "tmp";
 
 /// The path of the segment that begins at `first_seq`.
 pub fn segment(dir: &Path, first_seq: Seq) -> PathBuf {
@@ -32,6 +34,30 @@ pub(crate) fn damaged(path: &Path) -> PathBuf {
     name.push(".");
     name.push(DAMAGED);
     PathBuf::from(name)
+}
+
+/// The path of the snapshot of the state after frame `seq`.
+pub fn snapshot(dir: &Path, seq: Seq) -> PathBuf {
+    dir.join(format!("{:020}.{SNAPSHOT}", seq.0))
+}
+
+/// The path of that snapshot while it is being written.
+pub fn snapshot_aside(dir: &Path, seq: Seq) -> PathBuf {
+    dir.join(format!("{:020}.{SNAPSHOT}.{ASIDE}", seq.0))
+}
+
+/// The seq in the name of a snapshot; `None` for any other name.
+pub fn snapshot_seq(path: &Path) -> Option<Seq> {
+    let digits = path.file_name()?.to_str()?.strip_suffix(SNAPSHOT)?.strip_suffix('.')?;
+    let is_number = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let seq = Seq(is_number.then(|| digits.parse().ok())??);
+    (seq >= Seq::FIRST && seq <= Seq::MAX).then_some(seq)
+}
+
+/// Whether this is the name of a snapshot that was being written.
+pub(crate) fn is_snapshot_aside(name: &Path) -> bool {
+    let aside = name.extension().is_some_and(|extension| extension == ASIDE);
+    aside && snapshot_seq(&name.with_extension("")).is_some()
 }
 
 /// Whether this is the name of a segment, or of a spare that may have become one.

@@ -3,6 +3,7 @@
 pub mod commit;
 pub mod seal;
 pub mod segment;
+pub mod snapshot;
 
 #[inline]
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {

@@ -1,0 +1,142 @@
+//! Why a snapshot is not written or not read, one variant a reason.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use ticktape_core::Seq;
+
+use crate::disk::DiskError;
+use crate::format::snapshot::SnapshotDamage;
+
+/// What is wrong with a snapshot, or with writing one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SnapshotError {
+    /// The pace asks for what cannot be.
+    Pace(String),
+    /// The disk failed.
+    Disk {
+        /// The file or directory.
+        path: PathBuf,
+        /// The operation and what the system said.
+        error: DiskError,
+    },
+    /// There is no space for it.
+    NoSpace {
+        /// The file that was being written.
+        path: PathBuf,
+        /// What it takes, in bytes.
+        needed: u64,
+        /// What is free to unprivileged processes, in bytes, after what was written of it is gone again.
+        free: u64,
+    },
+    /// The disk accepted none of a write's bytes.
+    WriteZero {
+        /// The file that was being written.
+        path: PathBuf,
+        /// Where, in bytes.
+        offset: u64,
+    },
+    /// The file is no sound snapshot.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong there.
+        damage: SnapshotDamage,
+    },
+    /// The file is a snapshot, though not the one that its name says.
+    Misnamed {
+        /// The file.
+        path: PathBuf,
+        /// What it is a snapshot of.
+        seq: Seq,
+    },
+    /// What was read back is a sound snapshot, though not the one that was written.
+    ReadBackDiffers {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is no memory to read it into.
+    NoMemory {
+        /// The file.
+        path: PathBuf,
+        /// What its sections take, in bytes.
+        bytes: u64,
+    },
+}
+
+impl SnapshotError {
+    /// The file or directory that it is about.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            SnapshotError::Pace(_) => None,
+            SnapshotError::Disk { path, .. }
+            | SnapshotError::NoSpace { path, .. }
+            | SnapshotError::WriteZero { path, .. }
+            | SnapshotError::Damaged { path, .. }
+            | SnapshotError::Misnamed { path, .. }
+            | SnapshotError::ReadBackDiffers { path }
+            | SnapshotError::NoMemory { path, .. } => Some(path),
+        }
+    }
+
+    /// Where in the file, in bytes, if that is known.
+    pub fn offset(&self) -> Option<u64> {
+        match self {
+            SnapshotError::WriteZero { offset, .. } => Some(*offset),
+            SnapshotError::Damaged { damage, .. } => Some(damage.offset()),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SnapshotError::Pace(what) => write!(f, "snapshot configuration: {what}"),
+            SnapshotError::Disk { path, error } => write!(f, "snapshot {}: {error}", path.display()),
+            SnapshotError::NoSpace { path, needed, free } if free >= needed => write!(
+                f,
+                "snapshot {}: {free} bytes free, but the {needed} it takes were refused; look at quotas, the largest file \
+                 size and what the file system keeps for itself",
+                path.display()
+            ),
+            SnapshotError::NoSpace { path, needed, free } => write!(
+                f,
+                "snapshot {}: {free} bytes free, it takes {needed}; free space or retain fewer snapshots",
+                path.display()
+            ),
+            SnapshotError::WriteZero { path, offset } => {
+                write!(f, "snapshot {}: the disk took none of a write at offset {offset}", path.display())
+            }
+            SnapshotError::Damaged { path, damage } => write!(
+                f,
+                "snapshot {}: offset {}: {damage}; an older snapshot or the journal alone serves as well, delete this file",
+                path.display(),
+                damage.offset()
+            ),
+            SnapshotError::Misnamed { path, seq } => write!(
+                f,
+                "snapshot {}: it is of seq {seq}, not what its name says; give it the right name or delete it",
+                path.display()
+            ),
+            SnapshotError::ReadBackDiffers { path } => write!(
+                f,
+                "snapshot {}: what was read back is not what was written; the disk misplaces writes, replace it",
+                path.display()
+            ),
+            SnapshotError::NoMemory { path, bytes } => {
+                write!(f, "snapshot {}: no memory for its {bytes} bytes", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for SnapshotError {}
+
+pub(super) fn at(path: &Path, error: DiskError) -> SnapshotError {
+    SnapshotError::Disk { path: path.to_owned(), error }
+}
+
+pub(super) fn damaged(path: &Path, damage: SnapshotDamage) -> SnapshotError {
+    SnapshotError::Damaged { path: path.to_owned(), damage }
+}

@@ -1,0 +1,339 @@
+//! What the snapshot writer is at, and in which order it goes on.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use ticktape_core::{Seq, crc32c_append};
+
+use super::check::Check;
+use super::read::check_name;
+use super::{CHUNK_BYTES, SYNC_SLICE_BYTES, Snapshot, SnapshotError, SnapshotHeader};
+use crate::disk::{DiskError, FileId, Outcome};
+use crate::format::snapshot::BLOCK_BYTES;
+use crate::names;
+
+/// The step that is next, or under way. A snapshot that is written goes through the first thirteen, one that was found at the
+/// start from `OpenBack` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Delete what an earlier try may have left aside.
+    Discard,
+    /// Create the aside file.
+    Create,
+    /// Reserve its space, and give it its size.
+    Reserve,
+    /// Write a chunk of the body.
+    Body,
+    /// Make the last few of them durable.
+    SyncBody,
+    /// Write the header, now that the body's checksum is known.
+    Header,
+    /// Make all of the file durable.
+    SyncHeader,
+    /// Close it.
+    CloseWritten,
+    /// Open it again, past the page cache.
+    OpenBack,
+    /// Make sure of one that another process wrote.
+    SyncFound,
+    /// Ask for its size.
+    StatBack,
+    /// Read a chunk.
+    ReadBack,
+    /// Close it again.
+    CloseBack,
+    /// Give it its final name.
+    Rename,
+    /// Make the name durable.
+    SyncDir,
+    /// After an error: close the file.
+    CloseFailed,
+    /// After an error: delete the aside file.
+    DeleteFailed,
+    /// After a lack of space: see how much there is.
+    FreeSpace,
+    /// Delete one that is no longer retained.
+    Retire,
+    /// Make that durable.
+    SyncRetired,
+}
+
+/// What follows a step.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Another one.
+    Go(Stage),
+    /// The snapshot is sound and durable.
+    Verified,
+    /// It came to nothing, and is cleaned up; the work has the error.
+    GivenUp,
+    /// It is deleted.
+    Retired,
+}
+
+/// What is done with which snapshot.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) seq: Seq,
+    pub(super) stage: Stage,
+    /// The file, under the name that it has at this stage.
+    pub(super) path: PathBuf,
+    pub(super) check: Option<Check>,
+    /// The snapshot, if it is one that is being written.
+    pub(super) writing: Option<Writing>,
+    /// What has gone wrong, while it is being cleaned up and after.
+    pub(super) error: Option<SnapshotError>,
+    file: Option<FileId>,
+}
+
+impl Work {
+    /// Writing a new one in this directory.
+    pub(super) fn write(dir: &Path, snapshot: Snapshot) -> Work {
+        let seq = snapshot.meta().seq;
+        let work = Work::new(seq, Stage::Discard, names::snapshot_aside(dir, seq));
+        Work { writing: Some(Writing::new(snapshot)), ..work }
+    }
+
+    /// Looking at one that was found there.
+    pub(super) fn adopt(dir: &Path, seq: Seq) -> Work {
+        Work::new(seq, Stage::OpenBack, names::snapshot(dir, seq))
+    }
+
+    /// Deleting one there.
+    pub(super) fn retire(dir: &Path, seq: Seq) -> Work {
+        Work::new(seq, Stage::Retire, names::snapshot(dir, seq))
+    }
+
+    fn new(seq: Seq, stage: Stage, path: PathBuf) -> Work {
+        Work { seq, stage, path, check: None, writing: None, error: None, file: None }
+    }
+
+    /// The file that is open at this stage.
+    pub(super) fn file(&self) -> FileId {
+        self.file.expect("it is open at this stage")
+    }
+
+    /// The snapshot that is written at this stage.
+    pub(super) fn writing(&mut self) -> &mut Writing {
+        self.writing.as_mut().expect("it is written at this stage")
+    }
+
+    /// Whether its purpose is to delete.
+    pub(super) fn is_retiring(&self) -> bool {
+        matches!(self.stage, Stage::Retire | Stage::SyncRetired)
+    }
+
+    /// Whether the file has its final name.
+    pub(super) fn is_named(&self) -> bool {
+        names::snapshot_seq(&self.path).is_some()
+    }
+
+    /// What follows the stage, whose operation was done. `buffer` is what a read has filled.
+    pub(super) fn completed(&mut self, outcome: &Outcome, buffer: &[u8]) -> Next {
+        let next = match self.stage {
+            Stage::Discard => Stage::Create,
+            Stage::Create => {
+                self.file = Some(opened(outcome));
+                Stage::Reserve
+            }
+            Stage::Reserve | Stage::SyncBody => self.writing().after_chunk(),
+            Stage::Body | Stage::Header => return self.wrote(transferred(outcome)),
+            Stage::SyncHeader => Stage::CloseWritten,
+            Stage::CloseWritten => {
+                self.file = None;
+                Stage::OpenBack
+            }
+            Stage::OpenBack => {
+                self.file = Some(opened(outcome));
+                if self.writing.is_some() { Stage::StatBack } else { Stage::SyncFound }
+            }
+            Stage::SyncFound => Stage::StatBack,
+            Stage::StatBack => {
+                let Outcome::Stat(stat) = outcome else { unreachable!("stat states") };
+                self.check = Some(Check::new(stat.bytes));
+                Stage::ReadBack
+            }
+            Stage::ReadBack => match self.read(&buffer[..transferred(outcome)]) {
+                Ok(stage) => stage,
+                Err(error) => return self.fail(error),
+            },
+            Stage::CloseBack => {
+                self.file = None;
+                if self.writing.is_some() { Stage::Rename } else { Stage::SyncDir }
+            }
+            Stage::Rename => {
+                self.path = names::snapshot(self.path.parent().unwrap_or(Path::new("")), self.seq);
+                Stage::SyncDir
+            }
+            Stage::SyncDir => return Next::Verified,
+            Stage::CloseFailed => return self.clean_up_closed(),
+            Stage::DeleteFailed => return self.clean_up_deleted(),
+            Stage::FreeSpace => {
+                if let (Some(SnapshotError::NoSpace { free, .. }), Outcome::Free(bytes)) = (&mut self.error, outcome) {
+                    *free = *bytes;
+                }
+                return Next::GivenUp;
+            }
+            Stage::Retire => Stage::SyncRetired,
+            Stage::SyncRetired => return Next::Retired,
+        };
+        Next::Go(next)
+    }
+
+    /// What follows the stage, whose operation failed.
+    pub(super) fn failed(&mut self, error: DiskError) -> Next {
+        match self.stage {
+            Stage::Discard if error.is_missing() => Next::Go(Stage::Create),
+            Stage::Retire if error.is_missing() => Next::Go(Stage::SyncRetired),
+            Stage::CloseFailed => self.clean_up_closed(),
+            // It stays aside until the next try, or the next start.
+            Stage::DeleteFailed => self.clean_up_deleted(),
+            Stage::FreeSpace => Next::GivenUp,
+            _ => {
+                let path = self.path.clone();
+                let error = match &self.writing {
+                    Some(writing) if error.is_full() => {
+                        SnapshotError::NoSpace { path, needed: writing.file_bytes(), free: 0 }
+                    }
+                    _ => SnapshotError::Disk { path, error },
+                };
+                self.fail(error)
+            }
+        }
+    }
+
+    fn wrote(&mut self, bytes: usize) -> Next {
+        let is_header = self.stage == Stage::Header;
+        let writing = self.writing();
+        if !writing.wrote(bytes) {
+            let offset = if is_header { 0 } else { writing.at };
+            let path = self.path.clone();
+            return self.fail(SnapshotError::WriteZero { path, offset });
+        }
+        Next::Go(if is_header { Stage::SyncHeader } else { writing.after_chunk() })
+    }
+
+    fn read(&mut self, bytes: &[u8]) -> Result<Stage, SnapshotError> {
+        let damaged = |damage| SnapshotError::Damaged { path: self.path.clone(), damage };
+        let mut check = self.check.take().expect("it was begun with the file's size");
+        check.take(bytes).map_err(damaged)?;
+        if check.wanted() > 0 {
+            self.check = Some(check);
+            return Ok(Stage::ReadBack);
+        }
+        let header = check.finish().map_err(damaged)?;
+        match &self.writing {
+            Some(writing) if writing.header() != header => {
+                Err(SnapshotError::ReadBackDiffers { path: self.path.clone() })
+            }
+            Some(_) => Ok(Stage::CloseBack),
+            None => check_name(&self.path, &header).map(|()| Stage::CloseBack),
+        }
+    }
+
+    /// Begins to clean up after an error.
+    fn fail(&mut self, error: SnapshotError) -> Next {
+        self.error = Some(error);
+        if self.file.is_some() { Next::Go(Stage::CloseFailed) } else { self.clean_up_closed() }
+    }
+
+    fn clean_up_closed(&mut self) -> Next {
+        self.file = None;
+        if self.writing.is_some() && !self.is_named() { Next::Go(Stage::DeleteFailed) } else { Next::GivenUp }
+    }
+
+    fn clean_up_deleted(&mut self) -> Next {
+        let is_space = matches!(self.error, Some(SnapshotError::NoSpace { .. }));
+        if is_space { Next::Go(Stage::FreeSpace) } else { Next::GivenUp }
+    }
+}
+
+fn opened(outcome: &Outcome) -> FileId {
+    match outcome {
+        Outcome::Opened(file) => *file,
+        _ => unreachable!("open opens"),
+    }
+}
+
+fn transferred(outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Transferred(bytes) => *bytes,
+        _ => unreachable!("reads and writes transfer"),
+    }
+}
+
+/// A snapshot on its way to the disk.
+#[derive(Debug)]
+pub(super) struct Writing {
+    pub(super) snapshot: Snapshot,
+    /// Where in the file the next bytes go.
+    pub(super) at: u64,
+    /// What of the buffer was loaded and is to be written.
+    pub(super) loaded: Range<usize>,
+    /// Of what was loaded so far.
+    crc: u32,
+    /// Bytes that were written since the last sync.
+    unsynced: u64,
+}
+
+impl Writing {
+    pub(super) fn new(snapshot: Snapshot) -> Writing {
+        Writing { snapshot, at: BLOCK_BYTES as u64, loaded: 0..0, crc: 0, unsynced: 0 }
+    }
+
+    /// What the header says, once the whole body was loaded.
+    pub(super) fn header(&self) -> SnapshotHeader {
+        self.snapshot.header(self.crc)
+    }
+
+    /// The size of the file, in bytes.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.snapshot.header(0).file_bytes()
+    }
+
+    /// Copies the next chunk of the body, padded to whole blocks, into the buffer, unless some of the last is still there.
+    /// Returns where in the file it goes.
+    pub(super) fn load(&mut self, buffer: &mut [u8]) -> u64 {
+        if !self.loaded.is_empty() {
+            return self.at;
+        }
+        let from = (self.at - BLOCK_BYTES as u64) as usize;
+        let rest = &self.snapshot.body()[from..];
+        let bytes = rest.len().min(CHUNK_BYTES);
+        let padded = bytes.next_multiple_of(BLOCK_BYTES);
+        buffer[..bytes].copy_from_slice(&rest[..bytes]);
+        buffer[bytes..padded].fill(0);
+        self.crc = crc32c_append(self.crc, &buffer[..padded]);
+        self.loaded = 0..padded;
+        self.at
+    }
+
+    /// Loads the header instead. Returns where it goes.
+    pub(super) fn load_header(&mut self, buffer: &mut [u8]) -> u64 {
+        self.header().encode(&mut buffer[..BLOCK_BYTES]);
+        self.loaded = 0..BLOCK_BYTES;
+        0
+    }
+
+    /// So many bytes were written, of which whole blocks count; false if there is none.
+    pub(super) fn wrote(&mut self, bytes: usize) -> bool {
+        let whole = bytes.min(self.loaded.len()) / BLOCK_BYTES * BLOCK_BYTES;
+        self.loaded.start += whole;
+        self.at += whole as u64;
+        self.unsynced += whole as u64;
+        whole > 0
+    }
+
+    /// What follows a written chunk, or the beginning.
+    pub(super) fn after_chunk(&mut self) -> Stage {
+        let is_whole = self.at == self.file_bytes();
+        if self.unsynced >= SYNC_SLICE_BYTES || is_whole && self.unsynced > 0 {
+            self.unsynced = 0;
+            Stage::SyncBody
+        } else if is_whole {
+            Stage::Header
+        } else {
+            Stage::Body
+        }
+    }
+}
