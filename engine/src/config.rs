@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use ticktape_core::frame::{frame_bytes, padded};
-use ticktape_journal::JournalConfig;
+use ticktape_journal::{JournalConfig, StrategyChoice};
 
 use crate::feed::mold;
 use crate::link::{DATA_OVERHEAD_BYTES, Tier, event};
@@ -170,7 +170,7 @@ impl ApplianceConfig {
             window: 8192,
             sessions_max: crate::sequencer::SESSIONS_MAX,
             session_bytes: 8 << 20,
-            journal: JournalConfig::default(),
+            journal: JournalConfig { strategy: StrategyChoice::Auto, ..JournalConfig::default() },
             limits: StepLimits::default(),
         }
     }
@@ -348,6 +348,9 @@ mod tests {
         assert_eq!(config.cores.as_ref().unwrap().slots().len(), 3);
         assert_eq!(config.ring.name.as_deref(), Some("r"));
         assert_eq!(config.feed.as_ref().unwrap().stream, "TAPE");
+        assert_eq!(config.journal.strategy, StrategyChoice::Auto);
+        let fixed = ApplianceConfig::parse(&format!("{SMALLEST}[journal]\nstrategy = \"flush\"")).unwrap();
+        assert_eq!(fixed.journal.strategy, StrategyChoice::Fixed(ticktape_journal::Strategy::Flush));
         assert_eq!(config.validate(), Ok(()));
     }
 

@@ -68,7 +68,7 @@ fn raw_file(path: &Path, bytes: usize, flags: i32) -> File {
 
 fn journal(dir: &Path, name: &str, strategy: Strategy, segment_bytes: usize) -> Journal<NativeDisk> {
     let dir = dir.join(name);
-    let config = JournalConfig { segment_bytes, prefill_bytes: segment_bytes, strategy, ..JournalConfig::default() };
+    let config = JournalConfig { segment_bytes, prefill_bytes: segment_bytes, strategy: strategy.into(), ..JournalConfig::default() };
     let disk = NativeDisk::new(&dir, Binding::OneThread);
     let (journal, _) = Journal::open(disk, &dir, config).expect("it opens");
     journal

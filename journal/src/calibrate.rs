@@ -17,7 +17,8 @@ use crate::strategy::Strategy;
 
 /// Frames of one append: 8 KiB, as a busy sequencer gathers while a disk writes.
 const BATCH_FRAMES: usize = 64;
-const PAYLOAD_BYTES: usize = 128 - frame::OVERHEAD_BYTES;
+const FRAME_BYTES: usize = 128;
+const PAYLOAD_BYTES: usize = FRAME_BYTES - frame::OVERHEAD_BYTES;
 
 /// Batches of one burst: enough to fill the writes in flight several times.
 const BURST_BATCHES: usize = 128;
@@ -31,7 +32,8 @@ const ROUNDS_MAX: usize = 200;
 /// How to calibrate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalibrationPlan {
-    /// How long to measure. Opening and removing what is measured on takes a little more.
+    /// How long it may take. Where preparing takes as long as this already, nothing is measured; removing what was measured
+    /// on takes a few milliseconds more.
     pub budget: Duration,
     /// How many cores beside the caller's will be spinning; 0 if stages will sleep.
     pub busy_cores: usize,
@@ -41,12 +43,12 @@ pub struct CalibrationPlan {
 
 impl Default for CalibrationPlan {
     fn default() -> Self {
-        CalibrationPlan { budget: Duration::from_millis(600), busy_cores: 0, spin: false }
+        CalibrationPlan { budget: Duration::from_millis(800), busy_cores: 0, spin: false }
     }
 }
 
 /// Measures every strategy on the file system of `dir`, a journal's directory, which is created if it is missing. Blocks for
-/// the plan's budget and a little more, at most a second with the default. Leaves nothing behind; what a crash left is
+/// the plan's budget and a little more, less than a second with the default. Leaves nothing behind; what a crash left is
 /// removed.
 ///
 /// # Errors
@@ -58,6 +60,17 @@ pub fn calibrate(dir: &Path, config: &JournalConfig, plan: CalibrationPlan) -> R
     let result = measure(&dir, config, plan, began);
     remove(&dir)?;
     result
+}
+
+impl Journal<NativeDisk> {
+    /// Measures the disk beside the open journal and adopts what suits it. Where that fails the strategy stays as it is, and
+    /// [`Journal::describe`] says why. Blocks as [`calibrate`] does; before anything is appended.
+    pub fn calibrate(&mut self, plan: CalibrationPlan) {
+        match calibrate(&self.dir, &self.config, plan) {
+            Ok(calibration) => self.adopt(calibration),
+            Err(error) => self.calibration = Some(Err(error)),
+        }
+    }
 }
 
 fn remove(dir: &Path) -> Result<(), JournalError> {
@@ -78,11 +91,16 @@ fn measure(
     let mut subjects = Vec::with_capacity(Strategy::ALL.len());
     for strategy in Strategy::ALL {
         subjects.push(Subject::open(dir, config, strategy, plan.spin)?);
+        if began.elapsed() >= plan.budget {
+            let measured = Strategy::ALL.map(Measured::nothing);
+            return Ok(Calibration::decide(measured, began.elapsed().as_nanos() as Nanos));
+        }
     }
+    let budget = plan.budget.saturating_sub(began.elapsed());
     // A third each for appends alone, appends beside spinning cores, and bursts.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let busy_cores = plan.busy_cores.min(cores.saturating_sub(1));
-    let phase = if busy_cores > 0 { plan.budget / 3 } else { plan.budget / 2 };
+    let phase = if busy_cores > 0 { budget / 3 } else { budget / 2 };
     let quiet = appends(&mut subjects, phase)?;
     let busy = if busy_cores > 0 { Some(beside_spinning(busy_cores, || appends(&mut subjects, phase))?) } else { None };
     let rates = bursts(&mut subjects, phase)?;
@@ -106,11 +124,19 @@ struct Subject {
 impl Subject {
     fn open(dir: &Path, config: &JournalConfig, strategy: Strategy, spin: bool) -> Result<Subject, JournalError> {
         let dir = dir.join(strategy.to_string());
-        let segment_bytes = SEGMENT_BYTES.max(4 * config.commit_bytes_max);
+        let commit_bytes_max = config.commit_bytes_max.max(JournalConfig::commit_bytes_for(BATCH_FRAMES * FRAME_BYTES));
+        let segment_bytes = SEGMENT_BYTES.max(4 * commit_bytes_max);
         // Seals would come between; no one waits that long for one.
         let seal_delay_ns = Nanos::MAX;
-        let config =
-            JournalConfig { segment_bytes, prefill_bytes: segment_bytes, strategy, seal_delay_ns, ..config.clone() };
+        let strategy = strategy.into();
+        let config = JournalConfig {
+            segment_bytes,
+            commit_bytes_max,
+            prefill_bytes: segment_bytes,
+            strategy,
+            seal_delay_ns,
+            ..config.clone()
+        };
         let (journal, _) = Journal::open(NativeDisk::new(&dir, Binding::OneThread), &dir, config)?;
         Ok(Subject { journal, batch: Vec::new(), spin, began: Instant::now() })
     }
@@ -134,7 +160,7 @@ impl Subject {
     fn poll(&mut self) -> Result<(), JournalError> {
         // The time stands still for the journal: what is measured here is not to be judged yet.
         self.journal.poll(0);
-        match self.journal.failed() {
+        match self.journal.failed().or_else(|| self.journal.starved()) {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
@@ -155,7 +181,7 @@ impl Subject {
     /// One append until it is durable, in nanoseconds; `None` when the segment is used up.
     fn one(&mut self) -> Result<Option<Nanos>, JournalError> {
         let began = self.began.elapsed();
-        if !self.journal.has_current_room(BATCH_FRAMES * 128) || !self.append() {
+        if !self.journal.has_current_room(BATCH_FRAMES * FRAME_BYTES) || !self.append() {
             return Ok(None);
         }
         self.until_durable()?;
@@ -165,7 +191,7 @@ impl Subject {
     /// Many appends, as fast as they are taken: bytes and nanoseconds.
     fn burst(&mut self) -> Result<Option<(u64, Nanos)>, JournalError> {
         let began = self.began.elapsed();
-        if !self.journal.has_current_room(2 * BURST_BATCHES * BATCH_FRAMES * 128) {
+        if !self.journal.has_current_room(2 * BURST_BATCHES * BATCH_FRAMES * FRAME_BYTES) {
             return Ok(None);
         }
         let mut left = BURST_BATCHES;
@@ -176,7 +202,7 @@ impl Subject {
             self.poll()?;
         }
         self.until_durable()?;
-        let bytes = BURST_BATCHES * BATCH_FRAMES * 128;
+        let bytes = BURST_BATCHES * BATCH_FRAMES * FRAME_BYTES;
         Ok(Some((bytes as u64, (self.began.elapsed() - began).as_nanos() as Nanos)))
     }
 }

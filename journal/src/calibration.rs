@@ -9,6 +9,9 @@ use crate::strategy::Strategy;
 /// A strategy is left for a riskier one only for a gain of at least this many per cent: less is noise.
 const GAIN_PERCENT_MIN: u64 = 15;
 
+/// With fewer appends than this in the time there was, nothing was learned.
+const SAMPLES_MIN: u32 = 10;
+
 /// A durable write counts as slow from so many times on what the next best strategy takes.
 const SLOW_FACTOR: Nanos = 2;
 
@@ -49,6 +52,11 @@ pub struct Measured {
 }
 
 impl Measured {
+    /// There was no time.
+    pub(crate) fn nothing(strategy: Strategy) -> Measured {
+        Measured { strategy, quiet: Latency::default(), busy: None, bytes_per_s: 0 }
+    }
+
     /// What it has to be judged by: the state that the box will be in.
     fn relevant(&self) -> Latency {
         self.busy.unwrap_or(self.quiet)
@@ -73,11 +81,24 @@ impl Calibration {
         let mut choice = &measured[0];
         for other in &measured[1..] {
             let (now, then) = (choice.relevant().p90_ns, other.relevant().p90_ns);
-            if other.relevant().count > 0 && then * 100 <= now * (100 - GAIN_PERCENT_MIN) {
+            if other.relevant().count >= SAMPLES_MIN && then * 100 <= now * (100 - GAIN_PERCENT_MIN) {
                 choice = other;
             }
         }
         Calibration { choice: choice.strategy, measured, took_ns }
+    }
+
+    /// The figures by name, in nanoseconds: what one append takes in the state of the box that the choice is for.
+    pub fn figures(&self) -> [(&'static str, Nanos); 6] {
+        let [group, flush, dsync] = self.measured.map(|measured| measured.relevant());
+        [
+            ("journal_group_p50_ns", group.p50_ns),
+            ("journal_group_p90_ns", group.p90_ns),
+            ("journal_flush_p50_ns", flush.p50_ns),
+            ("journal_flush_p90_ns", flush.p90_ns),
+            ("journal_dsync_p50_ns", dsync.p50_ns),
+            ("journal_dsync_p90_ns", dsync.p90_ns),
+        ]
     }
 
     /// From how long on a durable write is slow, in nanoseconds: where another strategy would do better.
@@ -91,6 +112,9 @@ impl Calibration {
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "calibrated in {} ms: one append p50/p90 µs", self.took_ns / 1_000_000)?;
+        if self.measured.iter().all(|measured| measured.quiet.count == 0) {
+            return f.write_str(" not measured, preparing took too long");
+        }
         for (index, measured) in self.measured.iter().enumerate() {
             let us = |latency: Latency| format!("{}/{}", latency.p50_ns / 1000, latency.p90_ns / 1000);
             write!(f, "{} {} {}", if index > 0 { "," } else { "" }, measured.strategy, us(measured.quiet))?;
@@ -129,6 +153,10 @@ mod tests {
         let mut none = measured([(200, None), (200, None), (0, None)]);
         none[2].quiet = Latency::default();
         assert_eq!(Calibration::decide(none, 0).choice, Strategy::Group);
+        // Nor what was hardly measured.
+        let mut few = measured([(200, None), (200, None), (60, None)]);
+        few[2].quiet.count = SAMPLES_MIN - 1;
+        assert_eq!(Calibration::decide(few, 0).choice, Strategy::Group);
     }
 
     #[test]
@@ -136,6 +164,8 @@ mod tests {
         let calibration = Calibration::decide(measured([(300, None), (200, None), (60, None)]), 7_000_000);
         assert_eq!(calibration.slow_ns(), 400);
         assert!(calibration.to_string().starts_with("calibrated in 7 ms"), "{calibration}");
+        let figures = calibration.figures();
+        assert!(figures.contains(&("journal_flush_p90_ns", 200)) && figures.contains(&("journal_dsync_p50_ns", 30)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::limits::{
     ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN, COMMIT_BYTES_MAX, SEGMENT_BYTES_MIN, WRITES_IN_FLIGHT_MAX,
 };
 use crate::salt::Salts;
-use crate::strategy::Strategy;
+use crate::strategy::StrategyChoice;
 
 /// A journal's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +20,8 @@ pub struct JournalConfig {
     /// How long durability may have moved, with nothing following, before an empty commit records it. Shorter writes more
     /// blocks on a quiet log; longer leaves the last commit longer in the state where rot looks like a torn tail.
     pub seal_delay_ns: u64,
-    /// How commits become durable.
-    pub strategy: Strategy,
+    /// How commits become durable. `Auto` asks the owner for a calibration, and means group until there was one.
+    pub strategy: StrategyChoice,
     /// Bytes of the first segment that are zero-filled before `open` returns: 0 for a short-lived process, the whole
     /// segment for an appliance, whose first appends then cost what later ones do.
     pub prefill_bytes: usize,
@@ -38,7 +38,7 @@ impl Default for JournalConfig {
             commit_bytes_max: 256 << 10,
             writes_in_flight: 4,
             seal_delay_ns: 10_000_000,
-            strategy: Strategy::default(),
+            strategy: StrategyChoice::default(),
             prefill_bytes: 0,
             fill_bytes_per_ms: 256 << 10,
             salts: Salts::System,

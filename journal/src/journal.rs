@@ -17,7 +17,7 @@ use crate::names;
 use crate::pipeline::Write;
 use crate::recover::{self, Recovered, at, run};
 use crate::segments::{Current, Segments};
-use crate::strategy::{Strategy, Watch};
+use crate::strategy::{Strategy, StrategyChoice, Watch};
 
 /// Counters of one journal since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +80,8 @@ pub struct Journal<D: Disk> {
     /// How commits become durable now.
     pub(crate) strategy: Strategy,
     pub(crate) watch: Watch,
-    calibration: Option<Calibration>,
+    /// What was measured at start-up, or why that failed.
+    pub(crate) calibration: Option<Result<Calibration, JournalError>>,
     /// The frame that was asked room for and is larger than any commit.
     too_large: Option<JournalError>,
     pub(crate) stats: JournalStats,
@@ -129,7 +130,7 @@ impl<D: Disk> Journal<D> {
             too_large: None,
             segments,
             failed: None,
-            strategy: config.strategy,
+            strategy: config.strategy.unmeasured(),
             watch: Watch::default(),
             calibration: None,
             stats: JournalStats { segments: 1, ..JournalStats::default() },
@@ -301,7 +302,12 @@ impl<D: Disk> Journal<D> {
     pub fn adopt(&mut self, calibration: Calibration) {
         self.strategy = calibration.choice;
         self.watch = Watch::slower_than(calibration.slow_ns());
-        self.calibration = Some(calibration);
+        self.calibration = Some(Ok(calibration));
+    }
+
+    /// What the strategy was chosen by, if a calibration was.
+    pub fn calibration(&self) -> Option<&Calibration> {
+        self.calibration.as_ref()?.as_ref().ok()
     }
 
     /// How commits become durable now: as configured or calibrated, unless that has become slow.
@@ -311,12 +317,13 @@ impl<D: Disk> Journal<D> {
 
     /// The backend and the strategy, and why them.
     pub fn describe(&self) -> String {
-        let why = match (self.stats.demotions, &self.calibration) {
-            (0, None) => "as configured".to_string(),
-            (0, Some(calibration)) => calibration.to_string(),
-            (_, None) => "dsync had become slow".to_string(),
-            (_, Some(calibration)) => format!("dsync had become slow; {calibration}"),
+        let measured = match &self.calibration {
+            None if self.config.strategy == StrategyChoice::Auto => "not calibrated".to_string(),
+            None => "as configured".to_string(),
+            Some(Ok(calibration)) => calibration.to_string(),
+            Some(Err(error)) => format!("calibration failed: {error}"),
         };
+        let why = if self.stats.demotions > 0 { format!("dsync had become slow; {measured}") } else { measured };
         format!(
             "{}; {} strategy ({why}), {} writes in flight, commits up to {} KiB, segments of {} KiB",
             self.disk.describe(),

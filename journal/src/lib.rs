@@ -50,4 +50,4 @@ pub use reader::{FrameRun, JournalReader};
 pub use recover::{Cut, Recovered};
 pub use salt::Salts;
 pub use snapshot::{Snapshot, SnapshotError, SnapshotMeta, SnapshotPace, SnapshotWriter};
-pub use strategy::Strategy;
+pub use strategy::{Strategy, StrategyChoice};

@@ -60,6 +60,61 @@ impl std::str::FromStr for Strategy {
     }
 }
 
+/// What an operator asks for: a strategy, or the one that suits the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StrategyChoice {
+    /// What a calibration at start-up finds; group where there was none.
+    Auto,
+    /// This one.
+    Fixed(Strategy),
+}
+
+impl StrategyChoice {
+    /// The strategy as long as nothing has been measured.
+    pub fn unmeasured(self) -> Strategy {
+        match self {
+            StrategyChoice::Auto => Strategy::default(),
+            StrategyChoice::Fixed(strategy) => strategy,
+        }
+    }
+}
+
+/// A process that lives for moments has no time to measure.
+impl Default for StrategyChoice {
+    fn default() -> Self {
+        StrategyChoice::Fixed(Strategy::default())
+    }
+}
+
+impl From<Strategy> for StrategyChoice {
+    fn from(strategy: Strategy) -> Self {
+        StrategyChoice::Fixed(strategy)
+    }
+}
+
+impl fmt::Display for StrategyChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StrategyChoice::Auto => f.write_str("auto"),
+            StrategyChoice::Fixed(strategy) => strategy.fmt(f),
+        }
+    }
+}
+
+impl std::str::FromStr for StrategyChoice {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<StrategyChoice, String> {
+        if name == "auto" {
+            return Ok(StrategyChoice::Auto);
+        }
+        let found: Option<Strategy> = name.parse().ok();
+        found
+            .map(StrategyChoice::Fixed)
+            .ok_or_else(|| format!("strategy \"{name}\" is unknown: one of auto, group, flush, dsync"))
+    }
+}
+
 /// Durable writes looked at together. Fewer, and two unlucky ones decide; more, and a bad disk is believed in for longer.
 const WINDOW: u32 = 64;
 
@@ -114,6 +169,17 @@ mod tests {
             assert_eq!(strategy.to_string().parse(), Ok(strategy));
         }
         assert!("hope".parse::<Strategy>().unwrap_err().contains("group, flush, dsync"));
+    }
+
+    #[test]
+    fn choices_read_back_and_without_a_measurement_group_is_taken() {
+        for choice in Strategy::ALL.map(StrategyChoice::Fixed).into_iter().chain([StrategyChoice::Auto]) {
+            assert_eq!(choice.to_string().parse(), Ok(choice));
+        }
+        assert!("hope".parse::<StrategyChoice>().unwrap_err().contains("auto, group, flush, dsync"));
+        assert_eq!(StrategyChoice::Auto.unmeasured(), Strategy::Group);
+        assert_eq!(StrategyChoice::from(Strategy::Dsync).unmeasured(), Strategy::Dsync);
+        assert_eq!(StrategyChoice::default(), StrategyChoice::Fixed(Strategy::Group));
     }
 
     #[test]

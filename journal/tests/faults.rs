@@ -160,7 +160,7 @@ fn the_first_error_of_a_write_or_sync_freezes_the_mark_for_good() {
 #[test]
 fn completions_in_the_wrong_order_move_the_mark_in_the_right_one() {
     let dir = tempfile::tempdir().unwrap();
-    let config = JournalConfig { writes_in_flight: 8, strategy: Strategy::Dsync, ..small() };
+    let config = JournalConfig { writes_in_flight: 8, strategy: Strategy::Dsync.into(), ..small() };
     let (mut journal, mood) = moody(dir.path(), config);
     mood.borrow_mut().holds = true;
     // Each fills a commit, so that several are under way.
@@ -266,7 +266,7 @@ fn the_port_says_what_it_did() {
 #[test]
 fn dsync_that_becomes_slow_is_given_up_and_nothing_is_lost() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut journal, mood) = moody(dir.path(), JournalConfig { strategy: Strategy::Dsync, ..small() });
+    let (mut journal, mood) = moody(dir.path(), JournalConfig { strategy: Strategy::Dsync.into(), ..small() });
     let mut written = Vec::new();
     let mut now = 0;
     let mut one = |journal: &mut Journal<Moody>, took: u64| {
@@ -304,7 +304,7 @@ fn dsync_that_becomes_slow_is_given_up_and_nothing_is_lost() {
 fn flush_never_writes_beside_a_sync_and_group_does() {
     for strategy in [Strategy::Flush, Strategy::Group] {
         let dir = tempfile::tempdir().unwrap();
-        let (mut journal, mood) = moody(dir.path(), JournalConfig { strategy, segment_bytes: 1 << 20, ..small() });
+        let (mut journal, mood) = moody(dir.path(), JournalConfig { strategy: strategy.into(), segment_bytes: 1 << 20, ..small() });
         let mut written = Vec::new();
         for round in 0..60u64 {
             // Completions come at every third poll only.

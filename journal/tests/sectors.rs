@@ -71,7 +71,7 @@ fn goes_round(dir: &Path) -> u32 {
         for _ in 0..2 {
             let disk = NativeDisk::new(&dir, Binding::OneThread);
             println!("{}: {}", dir.display(), disk.describe());
-            let config = JournalConfig { strategy, segment_bytes: 64 << 10, ..small() };
+            let config = JournalConfig { strategy: strategy.into(), segment_bytes: 64 << 10, ..small() };
             let (mut journal, recovered) = Journal::open(disk, &dir, config).unwrap();
             assert_eq!((recovered.next_seq, recovered.cut), (Seq(written.len() as u64 + 1), None));
             for _ in 0..60 {

@@ -51,7 +51,7 @@ fn and_on_the_native_disk_with_each_strategy() {
     for (binding, strategy) in bindings.into_iter().cycle().zip(Strategy::ALL) {
         let dir = tempfile::tempdir().unwrap();
         println!("{}", NativeDisk::new(dir.path(), binding).describe());
-        let config = JournalConfig { strategy, ..small() };
+        let config = JournalConfig { strategy: strategy.into(), ..small() };
         several_segments_on(|| NativeDisk::new(dir.path(), binding), &config, dir.path());
     }
 }
@@ -219,7 +219,7 @@ proptest! {
     #[test]
     fn whatever_is_done_the_journal_is_the_vector(steps in steps(), strategy in 0usize..3) {
         let dir = tempfile::tempdir().unwrap();
-        let config = JournalConfig { strategy: Strategy::ALL[strategy], ..small() };
+        let config = JournalConfig { strategy: Strategy::ALL[strategy].into(), ..small() };
         let (mut journal, _) = open(dir.path(), config.clone()).unwrap();
         let mut oracle: Vec<Vec<u8>> = Vec::new();
         let (mut now, mut epoch) = (clock(), 0);

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread::JoinHandle;
 
 use ticktape_core::{Frame, Kind, Seq, Service, Timestamp};
-use ticktape_journal::{Binding, Journal, JournalError, JournalReader, NativeDisk};
+use ticktape_journal::{Binding, CalibrationPlan, Journal, JournalError, JournalReader, NativeDisk, StrategyChoice};
 use ticktape_nic::{Nic, NicError, UdpConfig, UdpNic};
 use ticktape_shm::{Consumer, RingBuilder, RingConfig, RingError, Watermarks};
 use ticktape_tuning::{clock, pin};
@@ -174,7 +174,7 @@ impl Appliance {
         let threads = plan.slots().len();
         let idle =
             Idle { strategy: config.idle.resolve(threads, usable.len()), has_spare_core: usable.len() > threads };
-        let (stages, mut appliance) = build::<S>(config, service)?;
+        let (stages, mut appliance) = build::<S>(config, service, calibration_plan(idle, threads))?;
         appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
         appliance.choices.idle = format!("{} (asked for {})", idle.strategy, config.idle);
         appliance.spawn(&plan, &cores, idle, stages)?;
@@ -329,7 +329,11 @@ fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) 
 }
 
 /// Everything but the threads.
-fn build<S>(config: &ApplianceConfig, service: &S::Config) -> Result<(Vec<Box<dyn Stage>>, Appliance), StartError>
+fn build<S>(
+    config: &ApplianceConfig,
+    service: &S::Config,
+    calibration: CalibrationPlan,
+) -> Result<(Vec<Box<dyn Stage>>, Appliance), StartError>
 where
     S: Service + Send + 'static,
     S::Output: Send,
@@ -338,6 +342,9 @@ where
     let feed_nic = config.feed.as_ref().map(|feed| open_feed(feed, config)).transpose()?;
     let disk = NativeDisk::new(&config.dir, Binding::OneThread);
     let (mut journal, recovered) = Journal::open(disk, &config.dir, config.journal.clone())?;
+    if config.journal.strategy == StrategyChoice::Auto {
+        journal.calibrate(calibration);
+    }
 
     let (machine, recovered_epoch, sessions) = recover::<S>(config, service)?;
     let epoch = u32::try_from(recovered.last_epoch.max(recovered_epoch) + 1).expect("four billion starts");
@@ -377,7 +384,7 @@ where
     let mut choices = Choices {
         nic: format!("{} ({})", nic.describe(), config.nic.reason()),
         journal: journaler.journal().describe(),
-        journal_strategy: config.journal.strategy.to_string(),
+        journal_strategy: journaler.journal().strategy().to_string(),
         ring: ring.memory,
         cores: String::new(),
         idle: String::new(),
@@ -428,6 +435,13 @@ where
         part,
     };
     Ok((stages, appliance))
+}
+
+/// The state of the box in which the journal will run: the other threads spin, or none does.
+fn calibration_plan(idle: Idle, threads: usize) -> CalibrationPlan {
+    let spins = idle.strategy == IdleStrategy::Spin;
+    let busy_cores = if spins { threads - 1 } else { 0 };
+    CalibrationPlan { busy_cores, spin: spins && idle.has_spare_core, ..CalibrationPlan::default() }
 }
 
 fn open_link(config: &ApplianceConfig) -> Result<UdpNic, StartError> {

@@ -132,7 +132,13 @@ impl<D: Disk + Send> Stage for JournalerStage<D> {
         let mut report = StageReport::default();
         report.counters.push(("journal_bytes", stats.bytes));
         report.counters.push(("journal_commits", stats.commits));
-        report.facts.push(("journal", self.journaler.journal().describe()));
+        report.counters.push(("journal_demotions", stats.demotions));
+        let journal = self.journaler.journal();
+        if let Some(calibration) = journal.calibration() {
+            report.counters.extend(calibration.figures());
+        }
+        report.facts.push(("journal_strategy", journal.strategy().to_string()));
+        report.facts.push(("journal", journal.describe()));
         let latency = self.journaler.close().map_err(|error| format!("journal: {error}"))?;
         report.latencies.push(("durable", latency.into_histograms()));
         Ok(report)
