@@ -4,10 +4,11 @@ use ticktape::feed::{FeedSession, MoldRequest, Packer};
 use ticktape::link::{Ack, EventMessage, Identity, Packet};
 use ticktape::payload::{EpochChange, Origin};
 use ticktape::{Decode, Encode, Frame, Kind, Seq, SessionId, Timestamp};
-use ticktape_core::frame;
+use ticktape_core::{crc32c, frame};
 use ticktape_journal::format::commit::{CommitHeader, HEADER_BYTES};
 use ticktape_journal::format::segment::{SegmentHeader, V1_HEADER_BYTES, Version};
-use ticktape_journal::format::{seal, segment};
+use ticktape_journal::format::snapshot::{SectionBytes, SnapshotMeta};
+use ticktape_journal::format::{seal, segment, snapshot};
 use ticktape_shm::layout;
 
 use super::wire_document::Document;
@@ -40,6 +41,7 @@ fn made() -> Vec<(&'static str, Vec<u8>)> {
         ("segment header version 1", segment_header_version_1()),
         ("commit", commit()),
         ("seal file", seal_file()),
+        ("snapshot header", snapshot_header()),
         ("ack", ack()),
         ("event", [&EventMessage::head(event.log_seq, event.client_seq)[..], event.output].concat()),
         ("feed packet", feed_packet()),
@@ -117,6 +119,26 @@ fn seal_file() -> Vec<u8> {
     let mut block = vec![0; 512];
     seal::encode(Seq(42), &mut block);
     block.truncate(seal::BYTES);
+    block
+}
+
+/// The header; the zeros after it are left out.
+fn snapshot_header() -> Vec<u8> {
+    let meta = SnapshotMeta {
+        seq: Seq(42),
+        timestamp: Timestamp(7),
+        epoch: 3,
+        state_digest: std::array::from_fn(|i| i as u8),
+        output_hash: 9,
+        schema_version: 2,
+        service_name: "kv".into(),
+    };
+    let sections = SectionBytes { engine: 2, service: 3, tails: 0 };
+    let mut body = b"abcde".to_vec();
+    body.resize(snapshot::BLOCK_BYTES, 0);
+    let mut block = vec![0; snapshot::BLOCK_BYTES];
+    snapshot::SnapshotHeader { meta, sections, body_crc: crc32c(&body) }.encode(&mut block);
+    block.truncate(snapshot::HEADER_BYTES);
     block
 }
 

@@ -2,7 +2,7 @@
 
 use ticktape::{feed, link, payload};
 use ticktape_core::{frame, limits};
-use ticktape_journal::format::{commit, seal, segment};
+use ticktape_journal::format::{commit, seal, segment, snapshot};
 use ticktape_journal::limits::COMMIT_BYTES_MAX;
 use ticktape_shm::layout as ring;
 
@@ -104,8 +104,28 @@ fn journal() -> Vec<Expected> {
         seamless("Journal/Segment header, version 1", &version_1, Some(segment::V1_HEADER_BYTES)),
         seamless("Journal/Commit", &commit, None),
         seamless("Journal/Seal file", &seal, Some(seal::BYTES)),
+        seamless("Journal/Snapshot", &SNAPSHOT, Some(snapshot::HEADER_BYTES)),
     ]
 }
+
+const SNAPSHOT: [(usize, &str); 16] = [
+    (snapshot::MAGIC_AT, "magic"),
+    (snapshot::VERSION, "version"),
+    (snapshot::SEQ, "seq"),
+    (snapshot::TIMESTAMP, "timestamp"),
+    (snapshot::EPOCH, "epoch"),
+    (snapshot::STATE_DIGEST, "state_digest"),
+    (snapshot::OUTPUT_HASH, "output_hash"),
+    (snapshot::ENGINE_BYTES, "engine_bytes"),
+    (snapshot::SERVICE_BYTES, "service_bytes"),
+    (snapshot::TAILS_BYTES, "tails_bytes"),
+    (snapshot::BODY_CRC, "body_crc"),
+    (snapshot::SCHEMA_VERSION, "schema_version"),
+    (snapshot::NAME_BYTES, "name_bytes"),
+    (snapshot::SERVICE_NAME, "service_name"),
+    (snapshot::RESERVED, "reserved"),
+    (snapshot::HEADER_CRC, "header_crc"),
+];
 
 fn shared_memory() -> [Expected; 3] {
     let header = [
@@ -171,6 +191,9 @@ pub fn unsaid(document: &Document) -> Vec<String> {
         field("Journal/Segment header, version 1", "version", format!("u32, {}", segment::VERSION_1)),
         field("Journal/Commit", "magic", quoted(&commit::MAGIC)),
         field("Journal/Seal file", "magic", quoted(&seal::MAGIC)),
+        field("Journal/Snapshot", "magic", quoted(&snapshot::MAGIC)),
+        field("Journal/Snapshot", "version", format!("u32, {}", snapshot::VERSION_1)),
+        field("Journal/Snapshot", "name_bytes", format!("at most {}", snapshot::NAME_BYTES_MAX)),
         field("Link/Header", "magic", quoted(&link::layout::MAGIC.to_le_bytes())),
         field("Link/Header", "version", format!("u8, {}", link::layout::VERSION)),
         field("Shared memory/Ring header", "magic", quoted(&ring::MAGIC_VALUE.to_le_bytes())),
@@ -194,6 +217,8 @@ pub fn unsaid(document: &Document) -> Vec<String> {
         .collect();
     let prose = [
         format!("{} bytes in all", grouped(COMMIT_BYTES_MAX)),
+        format!("the body follows at offset {}", snapshot::BLOCK_BYTES),
+        format!("at most {} bytes together", grouped(snapshot::BODY_BYTES_MAX as usize)),
         format!("a header of {} bytes", ring::DATA),
         format!("{} of them, from offset {} on", ring::ANCHOR_COUNT_VALUE, ring::ANCHORS),
         format!("1 to {} bytes, without slash", ticktape_shm::NAME_BYTES_MAX),

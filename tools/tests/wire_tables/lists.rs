@@ -76,8 +76,19 @@ pub fn expected() -> Vec<Expected> {
 fn files() -> Expected {
     let segment = names::segment(Path::new(""), Seq(41_234));
     assert_eq!(segment, Path::new(&format!("{:020}.seg", 41_234)), "as the first row says");
-    let rows =
-        ["{first_seq:020}.seg", "{number:020}.spare", "{any}.damaged", names::SEALED, names::SEALED_ASIDE, names::LOCK];
+    let (snapshot, aside) = (names::snapshot(Path::new(""), Seq(7)), names::snapshot_aside(Path::new(""), Seq(7)));
+    assert_eq!(snapshot, Path::new(&format!("{:020}.snap", 7)), "as its row says");
+    assert_eq!(aside, Path::new(&format!("{:020}.snap.tmp", 7)), "as its row says");
+    let rows = [
+        "{first_seq:020}.seg",
+        "{number:020}.spare",
+        "{any}.damaged",
+        "{seq:020}.snap",
+        "{seq:020}.snap.tmp",
+        names::SEALED,
+        names::SEALED_ASIDE,
+        names::LOCK,
+    ];
     let rows = rows.iter().map(|name| vec![format!("`{name}`")]).collect();
     Expected { path: "Journal".to_owned(), head: vec!["name", "what it is"], rows }
 }
