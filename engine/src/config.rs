@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use ticktape_core::frame::{frame_bytes, padded};
+use ticktape_journal::snapshot::SnapshotPace;
 use ticktape_journal::{JournalConfig, StrategyChoice};
 
 use crate::feed::mold;
 use crate::link::{DATA_OVERHEAD_BYTES, Tier, event};
 use crate::machine::StepLimits;
+use crate::mark::Cadence;
 use crate::payload::COMMAND;
 use crate::pipeline::{CorePlan, CoreSlot, IdleStrategy, StageName};
 use crate::sequencer::datagram_room;
@@ -94,6 +96,52 @@ impl Default for LogRingConfig {
     }
 }
 
+/// When a shadow replica takes snapshots, and what becomes of them and of the log that they cover.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default, expecting = "a table, as [snapshots] with every_frames = 1000000")]
+pub struct SnapshotConfig {
+    /// Frames between two points at which snapshots are taken.
+    pub every_frames: u64,
+    /// The same in bytes of log.
+    pub every_bytes: u64,
+    /// The same in milliseconds, where anything was written; whichever of the three comes first.
+    pub every_ms: u64,
+    /// Snapshots that are kept. With 1, a rotten one leaves only the whole log to begin from.
+    pub retained: usize,
+    /// How fast a snapshot is written, in bytes a millisecond: the journal's syncs wait behind it.
+    pub bytes_per_ms: usize,
+    /// Bytes of its latest events that are kept in a snapshot for each session: what a client that was away over a restart can
+    /// still be told.
+    pub tail_bytes: usize,
+    /// Whether the log that the oldest kept snapshot covers is given up, so that the disk it takes is bounded. Otherwise the
+    /// whole log is kept, for replays from its beginning.
+    pub compact: bool,
+}
+
+impl Default for SnapshotConfig {
+    fn default() -> Self {
+        SnapshotConfig {
+            every_frames: 4_000_000,
+            every_bytes: 512 << 20,
+            every_ms: 60_000,
+            retained: 2,
+            bytes_per_ms: 64 << 10,
+            tail_bytes: 1 << 20,
+            compact: false,
+        }
+    }
+}
+
+impl SnapshotConfig {
+    pub(crate) fn cadence(&self) -> Cadence {
+        Cadence { frames: self.every_frames, bytes: self.every_bytes, ns: self.every_ms.saturating_mul(1_000_000) }
+    }
+
+    pub(crate) fn pace(&self) -> SnapshotPace {
+        SnapshotPace { bytes_per_ms: self.bytes_per_ms, retain: self.retained }
+    }
+}
+
 /// What the file may say of the journal.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -148,6 +196,8 @@ pub struct ApplianceConfig {
     pub session_bytes: usize,
     /// The journal's own settings.
     pub journal: JournalConfig,
+    /// Snapshots by a shadow replica, if any: it takes the memory of a second state, and of a third while it takes one.
+    pub snapshots: Option<SnapshotConfig>,
     /// What one step may produce. The same in every run of a log.
     pub limits: StepLimits,
 }
@@ -171,6 +221,7 @@ impl ApplianceConfig {
             sessions_max: crate::sequencer::SESSIONS_MAX,
             session_bytes: 8 << 20,
             journal: JournalConfig { strategy: StrategyChoice::Auto, ..JournalConfig::default() },
+            snapshots: None,
             limits: StepLimits::default(),
         }
     }
@@ -201,6 +252,7 @@ impl ApplianceConfig {
             config.cores = Some(plan(&cores).map_err(|error| format!("cores: {error}"))?);
         }
         file.journal.map_or(Ok(()), |journal| journal.apply(&mut config.journal))?;
+        config.snapshots = file.snapshots;
         config.nic = file.nic.unwrap_or_default();
         config.busy_poll_us = file.busy_poll_us;
         config.ring = file.ring.unwrap_or_default();
@@ -225,6 +277,11 @@ impl ApplianceConfig {
         let fits = self.datagram_bytes_max - DATA_OVERHEAD_BYTES - event::OUTPUT;
         config.limits.output_bytes_max = self.limits.output_bytes_max.min(fits);
         config
+    }
+
+    /// Bytes of its latest events that a session's tail keeps in a snapshot.
+    pub(crate) fn tail_bytes(&self) -> usize {
+        self.snapshots.unwrap_or_default().tail_bytes.min(self.session_bytes)
     }
 
     /// The largest payload that a frame may have: the largest command with its origin.
@@ -257,6 +314,18 @@ impl ApplianceConfig {
         }
         if self.sessions_max == 0 {
             return bad("sessions_max", "0 lets nobody in: at least 1".to_string());
+        }
+        if let Some(snapshots) = &self.snapshots {
+            let bounds = [
+                ("snapshots.every_frames", snapshots.every_frames),
+                ("snapshots.every_bytes", snapshots.every_bytes),
+                ("snapshots.every_ms", snapshots.every_ms),
+                ("snapshots.retained", snapshots.retained as u64),
+                ("snapshots.bytes_per_ms", snapshots.bytes_per_ms as u64),
+            ];
+            if let Some((key, _)) = bounds.iter().find(|(_, value)| *value == 0) {
+                return bad(key, "0 is no bound: at least 1; leave [snapshots] out to take none".to_string());
+            }
         }
         if let Some(feed) = &self.feed {
             let fits = feed.stream.len() == 4
@@ -304,6 +373,7 @@ struct File {
     sessions_max: Option<usize>,
     session_bytes: Option<usize>,
     journal: Option<JournalFile>,
+    snapshots: Option<SnapshotConfig>,
 }
 
 /// The file's text. A configuration is a page; whatever is larger is something else.
@@ -372,6 +442,8 @@ mod tests {
         assert!(refused("windw = 3").contains("line 3"));
         assert!(refused("cores = [[\"sequencer\"]]").contains("missing"));
         assert!(refused("idle = \"nap\"").contains("backoff"));
+        let none_kept = ApplianceConfig::parse(&format!("{SMALLEST}[snapshots]\nretained = 0")).unwrap();
+        assert_eq!(none_kept.validate().unwrap_err().place, "snapshots.retained");
         let mut config = ApplianceConfig::parse(SMALLEST).unwrap();
         config.datagram_bytes_max = 10;
         assert_eq!(config.validate().unwrap_err().place, "datagram_bytes_max");

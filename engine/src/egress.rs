@@ -23,6 +23,7 @@ use crate::metrics::StageLatency;
 use crate::outputs::Record;
 use crate::payload::Origin;
 use crate::session::Sessions;
+use crate::tails::Tails;
 
 /// Output records released in one poll: a few hundred keep a poll within tens of microseconds.
 const RECORDS_PER_POLL_MAX: usize = 256;
@@ -110,11 +111,27 @@ impl SessionLinks {
         SessionLinks { config, links: BTreeMap::new(), counters: EgressCounters::default() }
     }
 
+    /// The sessions of a restored state, with the events that were kept for them.
+    pub fn restore(config: EgressConfig, history: &Sessions, tails: &Tails) -> Self {
+        let mut sessions = SessionLinks::new(config);
+        let mut begin = |session, first_event| {
+            sessions.links.entry(session).or_insert_with(|| SessionLink::new(&config, session, first_event));
+        };
+        tails.for_each(|event| {
+            if let Target::Session(session) = event.target {
+                begin(session, event.event_seq);
+            }
+        });
+        history.iter().for_each(|(session, state)| begin(session, state.event_seq + 1));
+        tails.for_each(|event| sessions.release(event));
+        sessions
+    }
+
     /// Takes an output for its session. Where the session's buffer is full, its oldest events go.
     #[inline]
     pub fn release(&mut self, output: &Emitted<'_>) {
         let Target::Session(session) = output.target else { return };
-        let link = self.links.entry(session).or_insert_with(|| SessionLink::new(&self.config, session));
+        let link = self.links.entry(session).or_insert_with(|| SessionLink::new(&self.config, session, 1));
         let head = EventMessage::head(output.seq.0, output.client_seq);
         loop {
             debug_assert_eq!(link.sender.end_next(), output.event_seq, "events are numbered as history numbers them");
@@ -132,7 +149,7 @@ impl SessionLinks {
     pub fn begin(&mut self, epoch: u32, history: &Sessions) {
         self.config.epoch = epoch;
         for (session, state) in history.iter() {
-            let link = self.links.entry(session).or_insert_with(|| SessionLink::new(&self.config, session));
+            let link = self.links.entry(session).or_insert_with(|| SessionLink::new(&self.config, session, 1));
             link.client_epoch = state.client_epoch;
             link.committed_next = state.client_seq + 1;
             link.received_next = link.committed_next;
@@ -141,7 +158,8 @@ impl SessionLinks {
     }
 
     fn progress(&mut self, origin: &Origin) {
-        let link = self.links.entry(origin.session).or_insert_with(|| SessionLink::new(&self.config, origin.session));
+        let link =
+            self.links.entry(origin.session).or_insert_with(|| SessionLink::new(&self.config, origin.session, 1));
         if origin.client_epoch > link.client_epoch {
             link.client_epoch = origin.client_epoch;
             link.committed_next = 1;
@@ -214,7 +232,7 @@ impl<T: Tx> Egress<T> {
             }
             Control::Hello { from, session, client_epoch, hello, received_next } => {
                 let config = sessions.config;
-                let link = sessions.links.entry(session).or_insert_with(|| SessionLink::new(&config, session));
+                let link = sessions.links.entry(session).or_insert_with(|| SessionLink::new(&config, session, 1));
                 link.address = Some(from);
                 link.received_next = received_next;
                 link.handshake = Some(Handshake { hello, client_epoch });
@@ -327,10 +345,11 @@ impl<T: Tx> Egress<T> {
 }
 
 impl SessionLink {
-    fn new(config: &EgressConfig, session: SessionId) -> Self {
+    /// `first_event` is the number of the first event that will be released to it.
+    fn new(config: &EgressConfig, session: SessionId, first_event: u64) -> Self {
         let identity = Identity { session: session.0, client_epoch: 0, appliance_epoch: config.epoch };
         SessionLink {
-            sender: Sender::new(identity, 1, &config.sender),
+            sender: Sender::new(identity, first_event, &config.sender),
             address: None,
             client_epoch: 0,
             committed_next: 1,

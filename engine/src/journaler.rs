@@ -138,6 +138,11 @@ impl<D: Disk> Journaler<D> {
         self.journal.housekeeping(now)
     }
 
+    /// Everything before `seq` is covered by a snapshot: its segments may be used again.
+    pub fn release_before(&mut self, seq: Seq) {
+        self.journal.release_before(seq);
+    }
+
     /// Waits in the kernel, for `timeout` at most, while something is under way on the disk. False, at once, where nothing is.
     pub fn wait_at_most(&mut self, timeout: Duration) -> bool {
         self.journal.wait_at_most(timeout)

@@ -26,6 +26,7 @@ mod journaler;
 pub mod link;
 mod log;
 pub mod machine;
+pub mod mark;
 pub mod metrics;
 mod node;
 mod outputs;
@@ -33,7 +34,10 @@ pub mod payload;
 pub mod pipeline;
 mod sequencer;
 pub mod session;
+mod shadow;
+pub mod snapshot;
 pub mod tail;
+pub mod tails;
 pub mod timer;
 
 pub use node::{Node, NodeConfig, NodeError, Replayed, SyncPolicy, replay};

@@ -132,6 +132,11 @@ impl LogWriter {
         self.producer.next_seq()
     }
 
+    /// Bytes written to the ring so far, pads and skips included.
+    pub fn bytes_written(&self) -> u64 {
+        self.producer.position()
+    }
+
     /// How often realtime was found more than a second away.
     pub fn clock_jumps(&self) -> u64 {
         self.clock.jumps()

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 use ticktape_core::limits::{OUTPUT_BYTES_MAX, OUTPUTS_PER_STEP_BYTES_MAX, OUTPUTS_PER_STEP_COUNT_MAX};
 use ticktape_core::{Ctx, Decode, Effects, Encode, Frame, Kind, Seq, Service, SessionEvent, Target, Timestamp};
 
+use crate::mark::{Mark, Points, fold_output};
 use crate::payload::{EpochChange, Origin, decode_session, decode_session_open};
 use crate::session::{Admission, Sessions};
 use crate::timer::Timers;
@@ -120,6 +121,15 @@ pub enum StepError {
         /// The service of this machine.
         service: &'static str,
     },
+    /// A mark in the log says that another state or other outputs were computed from the same frames.
+    Diverged {
+        /// The frame that says so.
+        seq: Seq,
+        /// The earlier frame whose results differ.
+        at: Seq,
+        /// What differs.
+        what: Divergence,
+    },
     /// The log was written for another version of the service.
     SchemaMismatch {
         /// The frame that says so.
@@ -129,6 +139,24 @@ pub enum StepError {
         /// The version of this build.
         service: u32,
     },
+}
+
+/// What two computations of one log disagree about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Divergence {
+    /// The outputs so far.
+    Outputs,
+    /// The contents of the state.
+    State,
+}
+
+impl fmt::Display for Divergence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Divergence::Outputs => "outputs",
+            Divergence::State => "contents of the state",
+        })
+    }
 }
 
 impl fmt::Display for StepError {
@@ -155,6 +183,11 @@ impl fmt::Display for StepError {
                 "log is of service {log:?} from seq {seq} on, this is service {service:?}: take the matching service or another \
                  directory"
             ),
+            StepError::Diverged { seq, at, what } => write!(
+                f,
+                "the {what} after seq {at} are not what the log records in its mark at seq {seq}: the service is not \
+                 deterministic, or this is another build of it; compare replays of both builds up to seq {at}"
+            ),
             StepError::SchemaMismatch { seq, log, service } => write!(
                 f,
                 "log is of schema version {log} from seq {seq} on, this service is of version {service}: start the matching \
@@ -168,15 +201,19 @@ impl std::error::Error for StepError {}
 
 /// A service with everything the log decides about it.
 pub struct Machine<S: Service> {
-    service: S,
+    pub(crate) service: S,
     limits: StepLimits,
-    timers: Timers,
-    sessions: Sessions,
-    applied: Seq,
-    now: Timestamp,
-    epoch: u64,
-    feed_event_seq: u64,
-    malformed: u64,
+    pub(crate) timers: Timers,
+    pub(crate) sessions: Sessions,
+    pub(crate) applied: Seq,
+    pub(crate) now: Timestamp,
+    /// Each epoch with its first frame, in order.
+    pub(crate) epochs: Vec<(u64, Seq)>,
+    pub(crate) feed_event_seq: u64,
+    pub(crate) malformed: u64,
+    /// Of all outputs so far, the failed step's excepted.
+    pub(crate) output_hash: u64,
+    points: Points,
     effects: Effects<S::Output>,
     metas: Vec<Meta>,
     encoded: Vec<u8>,
@@ -186,16 +223,23 @@ pub struct Machine<S: Service> {
 impl<S: Service> Machine<S> {
     /// The state before the first frame.
     pub fn genesis(config: &S::Config, limits: StepLimits) -> Self {
+        Machine::begin(S::genesis(config), limits)
+    }
+
+    /// A machine that has stepped over nothing yet.
+    pub(crate) fn begin(service: S, limits: StepLimits) -> Self {
         Machine {
-            service: S::genesis(config),
+            service,
             limits,
             timers: Timers::new(),
             sessions: Sessions::new(),
             applied: Seq::ZERO,
             now: Timestamp(0),
-            epoch: 0,
+            epochs: Vec::new(),
             feed_event_seq: 0,
             malformed: 0,
+            output_hash: 0,
+            points: Points::default(),
             effects: Effects::with_capacity(1024),
             metas: Vec::with_capacity(1024),
             encoded: Vec::with_capacity(64 << 10),
@@ -278,12 +322,23 @@ impl<S: Service> Machine<S> {
                 if log != S::SCHEMA_VERSION {
                     return Err(StepError::SchemaMismatch { seq, log, service: S::SCHEMA_VERSION });
                 }
-                self.epoch = epoch;
+                self.epochs.push((epoch, seq));
                 Ok(())
             }
-            Kind::Tick | Kind::TimerFired | Kind::SnapshotMark => Ok(()),
+            Kind::SnapshotMark => self.check_mark(seq, &Mark::decode(frame.payload).ok_or(damaged)?),
+            Kind::Tick | Kind::TimerFired => Ok(()),
             Kind::Output | Kind::Heartbeat => Err(damaged),
         }
+    }
+
+    /// Compares with what was computed elsewhere, and remembers this point for marks to come.
+    #[cold]
+    fn check_mark(&mut self, seq: Seq, mark: &Mark) -> Result<(), StepError> {
+        if let Some(what) = self.points.compare(mark) {
+            return Err(StepError::Diverged { seq, at: mark.at, what });
+        }
+        self.points.remember(seq, self.output_hash);
+        Ok(())
     }
 
     /// Commands that don't decode were sequenced all the same: skipping them is as deterministic as applying them.
@@ -339,6 +394,12 @@ impl<S: Service> Machine<S> {
         if !fits {
             return Err(StepError::TooMuchOutput { seq, count, bytes, largest, limits });
         }
+        let mut start = 0;
+        for meta in &self.metas {
+            let bytes = &self.encoded[start..meta.end];
+            self.output_hash = fold_output(self.output_hash, seq, meta.target, meta.event_seq, bytes);
+            start = meta.end;
+        }
         for op in self.effects.timers.drain(..) {
             self.timers.apply(op);
         }
@@ -383,7 +444,28 @@ impl<S: Service> Machine<S> {
 
     /// The latest epoch that the log declared; 0 before the first.
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.epochs.last().map_or(0, |&(epoch, _)| epoch)
+    }
+
+    /// Every epoch that the log declared, with the frame that did.
+    pub fn epochs(&self) -> &[(u64, Seq)] {
+        &self.epochs
+    }
+
+    /// The rolling hash of all outputs so far. WIRE.md, "SnapshotMark".
+    pub fn output_hash(&self) -> u64 {
+        self.output_hash
+    }
+
+    /// Remembers the last frame as a point with this state digest: it is where the machine was restored.
+    pub(crate) fn remember_point(&mut self, state_digest: [u8; 32]) {
+        self.points.remember(self.applied, self.output_hash);
+        self.points.note_state(self.applied, state_digest);
+    }
+
+    /// Remembers that the state after frame `at` has this digest, for marks to come.
+    pub fn note_state_digest(&mut self, at: Seq, state_digest: [u8; 32]) {
+        self.points.note_state(at, state_digest);
     }
 
     /// The sessions that the log knows.

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use ticktape_core::frame::{frame_bytes, padded};
 use ticktape_core::{Encode, Frame, Kind, Nanos, Seq, Service, Timestamp};
-use ticktape_crc::crc32c_append;
+use ticktape_journal::snapshot::{SnapshotPace, SnapshotWriter};
 use ticktape_journal::{Binding, Journal, JournalReader, NativeDisk, Recovered};
 use ticktape_shm::{Consumer, RingBuilder};
 use ticktape_tuning::clock;
@@ -23,7 +23,10 @@ pub use error::NodeError;
 use crate::journaler::Journaler;
 use crate::log::{LogWriter, SequencedClock};
 use crate::machine::{Machine, Progress, StepError};
+use crate::mark::Mark;
 use crate::metrics::{Arrivals, Part, StageLatency};
+use crate::snapshot::Found;
+use crate::tails::Tails;
 
 /// The stream that embedded inputs carry.
 const STREAM_ID: u16 = 1;
@@ -74,9 +77,11 @@ pub struct Node<S: Service> {
     recovered: Recovered,
     subscribers: Vec<Subscriber<S::Output>>,
     encoded: Vec<u8>,
-    /// The checksum of the outputs of every step since the node was opened.
-    outputs_crc: u32,
     failed: Option<StepError>,
+    /// The digests of the latest snapshot, for the next mark.
+    mark: Mark,
+    /// What the oldest retained snapshot covers, as far as this node knows.
+    covered: Seq,
     unsynced_since: Option<Nanos>,
     polled_at: Nanos,
     inputs_since_poll: u32,
@@ -92,17 +97,26 @@ impl<S: Service> Node<S> {
     /// apply what is in the log.
     pub fn open(config: NodeConfig, service_config: S::Config) -> Result<Self, NodeError> {
         config.validate()?;
+        let found = Found::newest(&config.dir, Seq::MAX)?;
         let disk = NativeDisk::new(&config.dir, Binding::AnyThread);
-        let (mut journal, recovered) = Journal::open(disk, &config.dir, config.journal.clone())?;
+        let (mut journal, recovered) =
+            Journal::open_covered(disk, &config.dir, config.journal.clone(), found.covered())?;
         journal.set_epoch(recovered.last_epoch + 1);
-
-        let mut machine = Machine::genesis(&service_config, config.limits);
         let last = Seq(recovered.next_seq.0 - 1);
-        if let Err(error) = replay_up_to(&config.dir, &mut machine, Some(last), |_, _| ()) {
-            // Whatever goes wrong now was not the reason.
-            let _ = journal.close();
-            return Err(error);
-        }
+        let restored = found.restore::<S>(&config.dir, &service_config, config.limits, 0).map_err(NodeError::from);
+        let restored = restored.and_then(|mut restored| {
+            replay_up_to(&config.dir, &mut restored.machine, Some(last))?;
+            Ok(restored)
+        });
+        let restored = match restored {
+            Ok(restored) => restored,
+            Err(error) => {
+                // Whatever goes wrong now was not the reason.
+                let _ = journal.close();
+                return Err(error);
+            }
+        };
+        let machine = restored.machine;
 
         let mut builder = RingBuilder::new(config.ring()).heap();
         builder.consumer("journaler");
@@ -116,7 +130,7 @@ impl<S: Service> Node<S> {
         let sequenced = SequencedClock::new(machine.now(), Timestamp(clock::realtime_ns()), now);
         let latency = StageLatency::new(Arrivals::new(1, Part::default()), machine.applied());
         Ok(Node {
-            log: LogWriter::new(ring.producer, sequenced, STREAM_ID, config.payload_bytes_max),
+            log: LogWriter::new(ring.producer, sequenced, STREAM_ID, config.log_payload_bytes_max()),
             journaler: Some(Journaler::new(journal_frames, journal, ring.durable, latency)),
             config,
             service_config,
@@ -125,8 +139,9 @@ impl<S: Service> Node<S> {
             recovered,
             subscribers: Vec::new(),
             encoded: Vec::new(),
-            outputs_crc: 0,
             failed: None,
+            mark: Mark::default(),
+            covered: Seq::ZERO,
             unsynced_since: None,
             polled_at: now,
             inputs_since_poll: 0,
@@ -236,30 +251,87 @@ impl<S: Service> Node<S> {
         self.subscribers.push(Box::new(subscriber));
     }
 
-    /// Replays the journal from its start into a fresh service, and compares its state, and the outputs since this node was
-    /// opened, with this node's.
+    /// Replays the journal from its start (where that was compacted away, from the oldest snapshot) into a fresh service, and
+    /// compares its state, and all its outputs, with this node's.
     ///
     /// # Errors
     /// [`NodeError::ReplayDiffers`] or [`NodeError::OutputsDiffer`] where they are not the same; the journal's errors.
     pub fn verify_replay(&mut self) -> Result<Replayed, NodeError> {
         self.check()?;
         self.sync()?;
-        let mut machine = Machine::<S>::genesis(&self.service_config, self.config.limits);
-        let (from, to) = (self.recovered.next_seq, self.seq());
-        let mut outputs_crc = 0;
-        replay_up_to(&self.config.dir, &mut machine, Some(to), |machine, seq| {
-            if seq >= from {
-                outputs_crc = chain_outputs(outputs_crc, machine, seq);
-            }
-        })?;
+        let found = Found::oldest(&self.config.dir, self.first_seq())?;
+        let restored = found.restore::<S>(&self.config.dir, &self.service_config, self.config.limits, 0)?;
+        let (from, to, mut machine) = (restored.machine.applied().next(), self.seq(), restored.machine);
+        replay_up_to(&self.config.dir, &mut machine, Some(to))?;
         let (seq, live, replayed) = (machine.applied(), self.machine.digest(), machine.digest());
         if seq != to || live != replayed {
             return Err(NodeError::ReplayDiffers { seq, live, replayed });
         }
-        if outputs_crc != self.outputs_crc {
+        if machine.output_hash() != self.machine.output_hash() {
             return Err(NodeError::OutputsDiffer { from, to });
         }
         Ok(Replayed { seq, digest: live })
+    }
+
+    /// Writes a snapshot of the state as it is now, and waits for it: the next start begins from there. Takes the time that the
+    /// state takes to encode and to write; an appliance has a shadow replica do it instead. Keeps the
+    /// [`NodeConfig::snapshots_retained`] newest. Returns the last seq that it covers.
+    ///
+    /// # Errors
+    /// [`NodeError::Snapshot`] where it can't be written; the node goes on. The journal's errors.
+    pub fn snapshot(&mut self) -> Result<Seq, NodeError> {
+        let now = clock::monotonic_ns();
+        self.check()?;
+        self.encoded.clear();
+        self.encoded.extend(self.mark.encode());
+        self.sequence(now, Kind::SnapshotMark, 0, self.encoded.len())?;
+        self.apply_next()?;
+        self.sync()?;
+        let snapshot = self.machine.to_snapshot(&Tails::new(0));
+        let meta = snapshot.meta().clone();
+        self.machine.note_state_digest(meta.seq, meta.state_digest);
+        self.mark = Mark { at: meta.seq, state_digest: meta.state_digest, output_hash: meta.output_hash };
+        let pace = SnapshotPace { bytes_per_ms: usize::MAX, retain: self.config.snapshots_retained };
+        let disk = NativeDisk::new(&self.config.dir, Binding::AnyThread);
+        let mut writer = SnapshotWriter::new(disk, &self.config.dir, pace)?;
+        writer.begin(snapshot);
+        // Older ones are looked at, too, and those beyond what is retained deleted.
+        while writer.poll(clock::monotonic_ns()) > 0 || writer.is_busy() {
+            writer.wait();
+        }
+        if let Some(error) = writer.failed() {
+            return Err(error.clone().into());
+        }
+        self.covered = writer.oldest_verified().unwrap_or(self.covered);
+        Ok(meta.seq)
+    }
+
+    /// Gives up the part of the journal that the oldest retained snapshot covers, in whole segments: a few are kept to be used
+    /// again, the others are deleted. Relies on nothing but what a [`Node::snapshot`] of this node has verified on the disk.
+    ///
+    /// # Errors
+    /// The journal's.
+    pub fn compact(&mut self) -> Result<(), NodeError> {
+        self.check()?;
+        let journaler = self.journaler.as_mut().expect("open until dropped");
+        journaler.release_before(self.covered.next());
+        let mut idle_polls = 0;
+        loop {
+            let now = clock::monotonic_ns();
+            let work = journaler.poll(now) + journaler.housekeeping(now);
+            if let Some(error) = journaler.failed() {
+                return Err(error.clone().into());
+            }
+            if work == 0 && !journaler.journal().has_chores() {
+                return Ok(());
+            }
+            wait_a_little(&mut idle_polls);
+        }
+    }
+
+    /// The first seq that the journal still holds; where it holds none, the next.
+    pub fn first_seq(&self) -> Seq {
+        self.journaler.as_ref().expect("open until dropped").journal().first_seq()
     }
 
     /// The service. After a failed step its state means nothing.
@@ -383,7 +455,6 @@ impl<S: Service> Node<S> {
         let mut outputs = Vec::new();
         let result = loop {
             let progress = self.machine.step(&frame);
-            self.outputs_crc = chain_outputs(self.outputs_crc, &self.machine, seq);
             outputs.extend(self.machine.take_outputs());
             match progress {
                 Ok(Progress::TimerFired) => {}
@@ -455,15 +526,6 @@ fn tell<O>(subscribers: &mut [Subscriber<O>], seq: Seq, outputs: &[O]) {
     }
 }
 
-/// Adds the outputs of the machine's latest step, caused by `seq`, to a checksum over all of them, each with its place.
-#[inline]
-fn chain_outputs<S: Service>(crc: u32, machine: &Machine<S>, seq: Seq) -> u32 {
-    machine.outputs(seq).fold(crc, |crc, emitted| {
-        let place = emitted.seq.0 ^ (emitted.bytes.len() as u64).rotate_right(16);
-        crc32c_append(crc32c_append(crc, &place.to_le_bytes()), emitted.bytes)
-    })
-}
-
 /// Between two polls that find nothing: the disk is waited for in a spin, which now and then lets others run.
 fn wait_a_little(idle_polls: &mut u32) {
     *idle_polls += 1;
@@ -479,17 +541,12 @@ fn wait_a_little(idle_polls: &mut u32) {
 /// # Errors
 /// The journal's damage, or what the service can't apply.
 pub fn replay<S: Service>(dir: &Path, machine: &mut Machine<S>) -> Result<(), NodeError> {
-    replay_up_to(dir, machine, None, |_, _| ())
+    replay_up_to(dir, machine, None)
 }
 
 /// As [`replay`], where it is known up to where the journal is durable: all of that must be there, and nothing beyond it is
-/// looked at. `after_step` is called after each step, with the seq of the frame that caused it.
-fn replay_up_to<S: Service>(
-    dir: &Path,
-    machine: &mut Machine<S>,
-    durable: Option<Seq>,
-    mut after_step: impl FnMut(&Machine<S>, Seq),
-) -> Result<(), NodeError> {
+/// looked at.
+fn replay_up_to<S: Service>(dir: &Path, machine: &mut Machine<S>, durable: Option<Seq>) -> Result<(), NodeError> {
     let next = machine.applied().next();
     if durable.is_some_and(|durable| durable < next) {
         return Ok(());
@@ -501,13 +558,7 @@ fn replay_up_to<S: Service>(
     while let Some(bytes) = reader.next()? {
         let frame = Frame::view(bytes).expect("the reader has checked it");
         let malformed = machine.malformed();
-        loop {
-            let progress = machine.step(&frame)?;
-            after_step(machine, frame.seq);
-            if progress == Progress::Applied {
-                break;
-            }
-        }
+        while machine.step(&frame)? != Progress::Applied {}
         // What a client sent may be anything; an embedded input was encoded by this very type.
         if frame.kind == Kind::Input && machine.malformed() > malformed {
             return Err(NodeError::NotAnInput { dir: dir.to_owned(), seq: frame.seq });

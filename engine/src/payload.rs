@@ -4,7 +4,7 @@ use ticktape_core::SessionId;
 use ticktape_core::limits::SERVICE_NAME_BYTES_MAX;
 
 use crate::link::layout::{Field, Table};
-use crate::outputs;
+use crate::{mark, outputs};
 
 /// Offset of the session in a `SessionInput`, `SessionOpen` or `SessionClose` payload.
 pub const SESSION: usize = 0;
@@ -55,11 +55,12 @@ const EPOCH_CHANGE_FIELDS: &[Field] = &[
 const _: () = assert!(SESSION_BYTES == CLIENT_SEQ && FIRST_SEQ == CLIENT_SEQ, "the payloads begin alike");
 
 /// Every table of WIRE.md, "Inputs on the log", in its order.
-pub const TABLES: [Table; 4] = [
+pub const TABLES: [Table; 5] = [
     Table { name: "SessionInput", from: 0, fields: SESSION_INPUT_FIELDS },
     Table { name: "SessionOpen", from: 0, fields: SESSION_OPEN_FIELDS },
     Table { name: "SessionClose", from: 0, fields: SESSION_FIELDS },
     Table { name: "EpochChange", from: 0, fields: EPOCH_CHANGE_FIELDS },
+    Table { name: "SnapshotMark", from: 0, fields: mark::FIELDS },
 ];
 
 /// The table of WIRE.md, "Output records": the payload of frames that only one process sees.

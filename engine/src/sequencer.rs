@@ -18,6 +18,7 @@ use crate::link::{
     RefuseReason, ResyncReason, SEQ_LIMIT, Standing, Terms, Tier, answer_hello, layout,
 };
 use crate::log::LogWriter;
+use crate::mark::{Cadence, Mark, MarkWriter};
 use crate::metrics::{Arrivals, StageLatency};
 use crate::payload::{self, Origin, encode_session_open};
 use crate::session::Sessions;
@@ -73,6 +74,8 @@ pub struct SequencerCounters {
     pub commands_too_long: u64,
     /// Ticks sequenced.
     pub ticks: u64,
+    /// Marks sequenced.
+    pub marks: u64,
     /// Commands whose arrival the kernel stamped.
     pub stamped_by_kernel: u64,
 }
@@ -97,6 +100,7 @@ pub struct Sequencer<R: Rx> {
     latency: StageLatency,
     ticked: (u64, Nanos),
     datagram_room: (usize, usize),
+    marks: Option<MarkWriter>,
 }
 
 impl<R: Rx> Sequencer<R> {
@@ -131,7 +135,13 @@ impl<R: Rx> Sequencer<R> {
             latency,
             ticked: (0, 0),
             datagram_room: datagram_room(config.datagram_bytes_max),
+            marks: None,
         }
+    }
+
+    /// Marks the log from now on, with the digests that a shadow sends.
+    pub fn set_marks(&mut self, cadence: Cadence, digests: rtrb::Consumer<Mark>) {
+        self.marks = Some(MarkWriter::new(cadence, digests, &self.log));
     }
 
     /// One duty cycle; returns the datagrams taken and ticks written.
@@ -180,6 +190,16 @@ impl<R: Rx> Sequencer<R> {
     pub fn housekeeping(&mut self, realtime: Timestamp, now: Nanos) {
         self.log.observe_realtime(realtime, now);
         self.log.heartbeat(now);
+    }
+
+    /// Marks the log if that is due. Every millisecond or so, until the last seq is named.
+    pub fn mark(&mut self, now: Nanos) {
+        if let Some(seq) = self.marks.as_mut().and_then(|marks| marks.poll(now, &mut self.log)) {
+            self.desk.arrivals.set(seq, 0);
+            self.log.publish();
+            self.desk.counters.marks += 1;
+            self.latency.pass(seq);
+        }
     }
 
     /// The next seq to be assigned.

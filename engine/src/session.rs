@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use ticktape_core::SessionId;
 
 use crate::payload::Origin;
+use crate::{Decode, Encode};
 
 /// What history says of one session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Encode, Decode)]
 pub struct SessionState {
     /// The latest reign of the session's owner.
     pub client_epoch: u32,
@@ -29,7 +30,7 @@ pub enum Admission {
 }
 
 /// Every session that history knows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Sessions {
     table: BTreeMap<SessionId, SessionState>,
 }

@@ -50,8 +50,8 @@ impl From<JournalError> for TailError {
 /// A reader of the whole log of a running appliance on this box.
 pub struct Tail {
     journal_dir: PathBuf,
-    ring_dir: PathBuf,
-    ring_name: String,
+    /// The ring's directory and name, to attach again after its writer was replaced; a ring of this process has none.
+    ring_file: Option<(PathBuf, String)>,
     horizon: Horizon,
     ring: Follower,
     /// While history is read; the ring's follower then only tells the watermarks.
@@ -74,12 +74,30 @@ impl Tail {
         from: Seq,
         horizon: Horizon,
     ) -> Result<Self, TailError> {
+        let ring = Follower::attach_live(ring_dir, ring_name, horizon).map_err(TailError::Attach)?;
+        Tail::new(journal_dir, Some((ring_dir.to_owned(), ring_name.to_owned())), ring, from, horizon)
+    }
+
+    /// As [`Tail::open`], beside a ring of this process: `ring` follows it, from wherever, with the horizon `horizon`.
+    ///
+    /// # Errors
+    /// As [`Tail::open`].
+    pub fn beside(journal_dir: &Path, ring: Follower, from: Seq, horizon: Horizon) -> Result<Self, TailError> {
+        Tail::new(journal_dir, None, ring, from, horizon)
+    }
+
+    fn new(
+        journal_dir: &Path,
+        ring_file: Option<(PathBuf, String)>,
+        ring: Follower,
+        from: Seq,
+        horizon: Horizon,
+    ) -> Result<Self, TailError> {
         let mut tail = Tail {
             journal_dir: journal_dir.to_owned(),
-            ring_dir: ring_dir.to_owned(),
-            ring_name: ring_name.to_owned(),
+            ring_file,
             horizon,
-            ring: Follower::attach_live(ring_dir, ring_name, horizon).map_err(TailError::Attach)?,
+            ring,
             history: None,
             next_seq: from,
             writer_gone: false,
@@ -116,9 +134,9 @@ impl Tail {
                 self.read_history()?;
                 Ok(0)
             }
-            Err(FollowError::Replaced { .. }) => {
-                self.ring =
-                    Follower::attach_live(&self.ring_dir, &self.ring_name, self.horizon).map_err(TailError::Attach)?;
+            Err(error @ FollowError::Replaced { .. }) => {
+                let Some((dir, name)) = &self.ring_file else { return Err(TailError::Ring(error)) };
+                self.ring = Follower::attach_live(dir, name, self.horizon).map_err(TailError::Attach)?;
                 self.step_over_or_back()?;
                 Ok(0)
             }

@@ -56,6 +56,24 @@ impl Timers {
         self.queue.first().map(|&(at, ..)| at)
     }
 
+    /// Every armed timer in arming order, as (id, deadline, arming), and the number of armings so far.
+    pub(crate) fn to_parts(&self) -> (Vec<(TimerId, Timestamp, u64)>, u64) {
+        let mut armed: Vec<_> = self.armed.iter().map(|(&id, &(at, arming))| (id, at, arming)).collect();
+        armed.sort_unstable_by_key(|&(_, _, arming)| arming);
+        (armed, self.arming)
+    }
+
+    /// The timers that [`Timers::to_parts`] told of; `None` where the parts contradict each other.
+    pub(crate) fn from_parts(armed: &[(TimerId, Timestamp, u64)], arming: u64) -> Option<Timers> {
+        let ascending = armed.is_sorted_by(|a, b| a.2 < b.2) && armed.last().is_none_or(|last| last.2 <= arming);
+        let mut timers = Timers { arming, ..Timers::default() };
+        for &(id, at, arming) in armed {
+            timers.armed.insert(id, (at, arming));
+            timers.queue.insert((at, arming, id));
+        }
+        (ascending && timers.armed.len() == armed.len()).then_some(timers)
+    }
+
     /// How many are armed.
     pub fn len(&self) -> usize {
         self.armed.len()
@@ -95,6 +113,20 @@ mod tests {
         timers.apply(TimerOp::Set(TimerId(1), Timestamp(10)));
         assert_eq!(timers.len(), 2);
         assert_eq!(drain(&mut timers, 10), [(2, 10), (1, 10)]);
+    }
+
+    #[test]
+    fn parts_make_the_same_timers_and_contradictions_none() {
+        let mut timers = Timers::new();
+        for (id, at) in [(3, 10), (1, 10), (2, 5), (3, 7)] {
+            timers.apply(TimerOp::Set(TimerId(id), Timestamp(at)));
+        }
+        let (armed, arming) = timers.to_parts();
+        assert_eq!(Timers::from_parts(&armed, arming), Some(timers));
+        assert_eq!(Timers::from_parts(&armed, arming - 1), None);
+        assert_eq!(Timers::from_parts(&[armed[1], armed[0]], arming), None);
+        let twice = (armed[0].0, armed[1].1, armed[1].2);
+        assert_eq!(Timers::from_parts(&[armed[0], twice], arming), None);
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Tools {
     where
         S: Service + Send + 'static,
         S::Input: Debug,
-        S::Config: Send + Sync + 'static,
+        S::Config: Clone + Send + Sync + 'static,
         S::Output: Send,
     {
         self.service_with::<S>(name, config, ServiceOptions::default())
@@ -74,7 +74,7 @@ impl Tools {
     where
         S: Service + Send + 'static,
         S::Input: Debug,
-        S::Config: Send + Sync + 'static,
+        S::Config: Clone + Send + Sync + 'static,
         S::Output: Send,
     {
         self.services.push(Box::new(ServiceEntry::<S>::new(name, config, options)));

@@ -103,6 +103,7 @@ where
     S: Service + Send + 'static,
     S::Input: Debug,
     S::Output: Send,
+    S::Config: Clone + Send + 'static,
 {
     fn name(&self) -> &'static str {
         self.name

@@ -9,6 +9,7 @@ use ticktape_shm::RingConfig;
 
 use super::NodeError;
 use crate::machine::StepLimits;
+use crate::mark::MARK_BYTES;
 
 /// When a submit counts as done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct NodeConfig {
     pub ring_bytes: usize,
     /// The journal's own settings.
     pub journal: JournalConfig,
+    /// How many snapshots are kept; at least 1, and 2 so that a rotten one costs nothing but time.
+    pub snapshots_retained: usize,
     /// What one step may produce. The same in every run of a log.
     pub limits: StepLimits,
 }
@@ -48,6 +51,7 @@ impl NodeConfig {
             payload_bytes_max: PAYLOAD_BYTES_DEFAULT,
             ring_bytes: 1 << 20,
             journal: JournalConfig::default(),
+            snapshots_retained: 2,
             limits: StepLimits::default(),
         }
     }
@@ -59,9 +63,14 @@ impl NodeConfig {
         self
     }
 
+    /// The largest payload in the log: an input's or a mark's.
+    pub(super) fn log_payload_bytes_max(&self) -> usize {
+        self.payload_bytes_max.max(MARK_BYTES)
+    }
+
     /// The ring's settings.
     pub(super) fn ring(&self) -> RingConfig {
-        let frame_bytes_max = frame_bytes(self.payload_bytes_max);
+        let frame_bytes_max = frame_bytes(self.log_payload_bytes_max());
         RingConfig {
             capacity_bytes: self.ring_bytes,
             frame_bytes_max,
@@ -77,9 +86,12 @@ impl NodeConfig {
         if payload > PAYLOAD_BYTES_MAX {
             return Err(NodeError::Config(format!("payload_bytes_max = {payload}: at most {PAYLOAD_BYTES_MAX}")));
         }
+        if self.snapshots_retained == 0 {
+            return Err(NodeError::Config("snapshots_retained = 0: keep at least 1".to_string()));
+        }
         self.ring().validate()?;
         self.journal.validate()?;
-        let frame = padded(frame_bytes(payload));
+        let frame = padded(frame_bytes(self.log_payload_bytes_max()));
         if frame > self.journal.frame_bytes_max() {
             let needed = JournalConfig::commit_bytes_for(frame);
             return Err(NodeError::Config(format!(

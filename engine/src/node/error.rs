@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use ticktape_core::Seq;
 use ticktape_journal::JournalError;
+use ticktape_journal::snapshot::SnapshotError;
 use ticktape_shm::RingError;
 
 use crate::machine::StepError;
+use crate::snapshot::{RestoreError, RestoreFailure};
 
 /// Why a node can't do what it was asked.
 ///
@@ -19,6 +21,15 @@ pub enum NodeError {
     Journal(JournalError),
     /// The service or the log.
     Step(StepError),
+    /// A snapshot that could not be written. The node goes on without it.
+    Snapshot(SnapshotError),
+    /// A snapshot that the service can't begin from.
+    Restore {
+        /// Its file.
+        path: PathBuf,
+        /// Why not.
+        error: RestoreError,
+    },
     /// The ring's settings.
     Ring(RingError),
     /// An input larger than `payload_bytes_max`. Nothing was sequenced.
@@ -65,6 +76,8 @@ impl fmt::Display for NodeError {
             NodeError::Config(what) => write!(f, "node configuration: {what}"),
             NodeError::Journal(error) => error.fmt(f),
             NodeError::Step(error) => error.fmt(f),
+            NodeError::Snapshot(error) => error.fmt(f),
+            NodeError::Restore { path, error } => write!(f, "snapshot {}: {error}", path.display()),
             NodeError::Ring(error) => error.fmt(f),
             NodeError::TooLarge { bytes, bytes_max } => {
                 write!(f, "input of {bytes} bytes, at most {bytes_max}: raise payload_bytes_max or split it")
@@ -91,6 +104,21 @@ impl std::error::Error for NodeError {}
 impl From<JournalError> for NodeError {
     fn from(error: JournalError) -> Self {
         NodeError::Journal(error)
+    }
+}
+
+impl From<RestoreFailure> for NodeError {
+    fn from(failure: RestoreFailure) -> Self {
+        match failure {
+            RestoreFailure::Journal(error) => NodeError::Journal(error),
+            RestoreFailure::Snapshot { path, error } => NodeError::Restore { path, error },
+        }
+    }
+}
+
+impl From<SnapshotError> for NodeError {
+    fn from(error: SnapshotError) -> Self {
+        NodeError::Snapshot(error)
     }
 }
 

@@ -4,29 +4,34 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread::JoinHandle;
 
-use ticktape_core::{Frame, Kind, Seq, Service, Timestamp};
-use ticktape_journal::{Binding, CalibrationPlan, Journal, JournalError, JournalReader, NativeDisk, StrategyChoice};
+use ticktape_core::{Kind, Seq, Service, Timestamp};
+use ticktape_journal::{CalibrationPlan, JournalError, NativeDisk, StrategyChoice};
 use ticktape_nic::{Nic, NicError, UdpConfig, UdpNic};
-use ticktape_shm::{Consumer, RingBuilder, RingConfig, RingError, Watermarks};
+use ticktape_shm::{Consumer, Horizon, RingBuilder, RingConfig, RingError, Watermarks};
 use ticktape_tuning::{clock, pin};
 
 use super::idle::{IdleStrategy, Idler};
 use super::plan::{CorePlan, PlanError, StageName};
+use super::recovery::{self, Start};
+use super::shadow::{self, Seed};
 use super::stage::{Lifecycle, Stage, StageReport};
 use super::stages::{EgressStage, ExecutorStage, JournalerStage, PublisherStage, SequencerStage};
-use crate::config::{ApplianceConfig, ConfigError, FeedConfig};
+use crate::config::{ApplianceConfig, ConfigError, FeedConfig, SnapshotConfig};
 use crate::control::CONTROL_QUEUE_MAX;
-use crate::egress::{Egress, EgressConfig, SessionLinks};
+use crate::egress::{Egress, EgressConfig};
 use crate::executor::{Deadline, Executor, step_room_bytes};
 use crate::feed::{self, FeedSession, Publisher};
 use crate::journaler::Journaler;
 use crate::link::{DATA_OVERHEAD_BYTES, SenderConfig, Tier};
 use crate::log::{LogWriter, SequencedClock};
-use crate::machine::{Machine, Progress, StepError};
+use crate::machine::StepError;
+use crate::mark::DIGESTS_MAX;
 use crate::metrics::{Arrivals, Part, StageLatency};
 use crate::outputs::{OutputWriter, record_bytes};
 use crate::payload::EpochChange;
 use crate::sequencer::{Sequencer, SequencerConfig};
+use crate::shadow::Covered;
+use crate::snapshot::RestoreFailure;
 
 /// The stream that client commands carry.
 const STREAM_ID: u16 = 2;
@@ -56,6 +61,8 @@ pub enum StartError {
     Step(StepError),
     /// The log ring.
     Ring(RingError),
+    /// A snapshot that the service can't begin from.
+    Restore(RestoreFailure),
     /// A thread.
     Thread(std::io::Error),
 }
@@ -69,6 +76,7 @@ impl fmt::Display for StartError {
             StartError::Journal(error) => error.fmt(f),
             StartError::Step(error) => error.fmt(f),
             StartError::Ring(error) => error.fmt(f),
+            StartError::Restore(error) => error.fmt(f),
             StartError::Thread(error) => write!(f, "thread can't be started: {error}"),
         }
     }
@@ -93,6 +101,7 @@ from! {
     JournalError => Journal,
     StepError => Step,
     RingError => Ring,
+    RestoreFailure => Restore,
 }
 
 /// What was chosen at the start, and why: lines for people.
@@ -112,6 +121,10 @@ pub struct Choices {
     pub idle: String,
     /// The feed, if there is one.
     pub feed: Option<String>,
+    /// What the state was rebuilt from.
+    pub recovery: String,
+    /// How snapshots are taken, if they are.
+    pub snapshots: Option<String>,
 }
 
 /// What an appliance did, once it has stopped.
@@ -146,6 +159,7 @@ impl Report {
 pub struct Appliance {
     lifecycle: Lifecycle,
     threads: Vec<JoinHandle<Vec<Closed>>>,
+    covered: Covered,
     watermarks: Watermarks,
     local_addr: SocketAddrV4,
     epoch: u32,
@@ -165,6 +179,7 @@ impl Appliance {
     where
         S: Service + Send + 'static,
         S::Output: Send,
+        S::Config: Clone + Send + 'static,
     {
         config.validate()?;
         let config = &config.with_fitting_limits();
@@ -174,11 +189,30 @@ impl Appliance {
         let threads = plan.slots().len();
         let idle =
             Idle { strategy: config.idle.resolve(threads, usable.len()), has_spare_core: usable.len() > threads };
-        let (stages, mut appliance) = build::<S>(config, service, calibration_plan(idle, threads))?;
+        let (stages, shadow, mut appliance) = build::<S>(config, service, calibration_plan(idle, threads))?;
         appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
         appliance.choices.idle = format!("{} (asked for {})", idle.strategy, config.idle);
         appliance.spawn(&plan, &cores, idle, stages)?;
+        if let Some(mut seed) = shadow {
+            seed.cores = spare_cores(&usable, &cores);
+            appliance.choices.snapshots = Some(describe_snapshots(&seed));
+            let service = service.clone();
+            appliance.start_thread("tt-shadow", move || vec![shadow::run::<S>(seed, &service)])?;
+        }
         Ok(appliance)
+    }
+
+    fn start_thread(
+        &mut self,
+        name: &str,
+        run: impl FnOnce() -> Vec<Closed> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let thread = std::thread::Builder::new().name(name.to_string()).spawn(run);
+        self.threads.push(thread.map_err(|error| {
+            self.lifecycle.fail("a thread could not be started".to_string());
+            StartError::Thread(error)
+        })?);
+        Ok(())
     }
 
     fn spawn(
@@ -195,20 +229,12 @@ impl Appliance {
                 mine.push(stages.swap_remove(at));
             }
             let lifecycle = self.lifecycle.clone();
-            let name = format!("tt-{}", slot.stages[0].as_str());
-            let thread = std::thread::Builder::new().name(name).spawn(move || {
+            self.start_thread(&format!("tt-{}", slot.stages[0].as_str()), move || {
                 // Not being pinned costs speed, nothing else; the choices said what was meant.
                 let _ = pin::pin_current_thread(core);
                 let _ = pin::sleep_precisely();
                 run_core(mine, idle, &lifecycle)
-            });
-            match thread {
-                Ok(thread) => self.threads.push(thread),
-                Err(error) => {
-                    self.lifecycle.fail("a thread could not be started".to_string());
-                    return Err(StartError::Thread(error));
-                }
-            }
+            })?;
         }
         Ok(())
     }
@@ -236,6 +262,11 @@ impl Appliance {
     /// How far the log is durable and committed.
     pub fn watermarks(&self) -> &Watermarks {
         &self.watermarks
+    }
+
+    /// The last seq that the oldest kept snapshot covers, once it is verified; 0 before.
+    pub fn covered(&self) -> Seq {
+        self.covered.get()
     }
 
     /// The part of the run that latencies are counted to.
@@ -328,32 +359,29 @@ fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) 
     stages.into_iter().map(|stage| (stage.name(), stage.close())).collect()
 }
 
+/// The stages, the shadow's beginning where there is one, and what they belong to.
+type Built = (Vec<Box<dyn Stage>>, Option<Seed>, Appliance);
+
 /// Everything but the threads.
-fn build<S>(
-    config: &ApplianceConfig,
-    service: &S::Config,
-    calibration: CalibrationPlan,
-) -> Result<(Vec<Box<dyn Stage>>, Appliance), StartError>
+fn build<S>(config: &ApplianceConfig, service: &S::Config, calibration: CalibrationPlan) -> Result<Built, StartError>
 where
     S: Service + Send + 'static,
     S::Output: Send,
 {
     let nic = open_link(config)?;
     let feed_nic = config.feed.as_ref().map(|feed| open_feed(feed, config)).transpose()?;
-    let disk = NativeDisk::new(&config.dir, Binding::OneThread);
-    let (mut journal, recovered) = Journal::open(disk, &config.dir, config.journal.clone())?;
+    let Start { mut journal, recovered, machine, mut sessions, account } =
+        recovery::start::<S>(config, service, egress_config(config, 0, S::SCHEMA_VERSION))?;
     if config.journal.strategy == StrategyChoice::Auto {
         journal.calibrate(calibration);
     }
-
-    let (machine, recovered_epoch, sessions) = recover::<S>(config, service)?;
-    let epoch = u32::try_from(recovered.last_epoch.max(recovered_epoch) + 1).expect("four billion starts");
+    let epoch = u32::try_from(recovered.last_epoch.max(machine.epoch()) + 1).expect("four billion starts");
     if config.feed.is_some() && FeedSession::new(0, epoch).is_err() {
         let message = format!("epoch {epoch} does not fit the feed's session name: begin a new journal");
         return Err(ConfigError { place: "feed".to_string(), message }.into());
     }
     journal.set_epoch(u64::from(epoch));
-    let sessions = sessions(epoch, &machine);
+    sessions.begin(epoch, machine.sessions());
 
     let ring = ring_builder(config, epoch);
     let ring = ring.build(recovered.next_seq)?;
@@ -389,6 +417,8 @@ where
         cores: String::new(),
         idle: String::new(),
         feed: None,
+        recovery: account,
+        snapshots: None,
     };
     let (rx, tx) = nic.split();
     let sequencer_config = SequencerConfig {
@@ -399,7 +429,7 @@ where
         window: config.window,
         sessions_max: config.sessions_max,
     };
-    let sequencer =
+    let mut sequencer =
         Sequencer::new(rx, log, sequencer_config, machine.sessions(), control_tx, deadline.clone(), arrivals.clone());
     let executor = Executor::new(frames, machine, output_writer, deadline, latency(last));
     let egress = Egress::new(tx, records, ring.watermarks.clone(), ring.commit, control_rx, sessions, latency(last));
@@ -417,9 +447,21 @@ where
         });
         (publisher, nic.split().1)
     });
+    let covered = Covered::default();
+    let shadow = config.snapshots.map(|snapshots| {
+        let (digests, received) = rtrb::RingBuffer::new(DIGESTS_MAX);
+        sequencer.set_marks(snapshots.cadence(), received);
+        let ring = ring.tap.follow(last.next(), Horizon::Durable).expect("the ring begins there");
+        let (config, covered, lifecycle) = (config.clone(), covered.clone(), lifecycle.clone());
+        Seed { config, snapshots, ring, digests, covered, lifecycle, cores: Vec::new() }
+    });
+    let mut journaler = JournalerStage::new(journaler, lifecycle.clone());
+    if config.snapshots.is_some_and(|snapshots| snapshots.compact) {
+        journaler.compact_to(covered.clone());
+    }
     let stages: Vec<Box<dyn Stage>> = vec![
         Box::new(SequencerStage::new(sequencer, lifecycle.clone())),
-        Box::new(JournalerStage::new(journaler, lifecycle.clone())),
+        Box::new(journaler),
         Box::new(ExecutorStage::new(executor, lifecycle.clone())),
         Box::new(PublisherStage::new(publish_frames, feed, lifecycle.clone())),
         Box::new(EgressStage::new(egress, lifecycle.clone())),
@@ -427,6 +469,7 @@ where
     let appliance = Appliance {
         lifecycle,
         threads: Vec::new(),
+        covered,
         watermarks: ring.watermarks,
         local_addr,
         epoch,
@@ -434,7 +477,7 @@ where
         choices,
         part,
     };
-    Ok((stages, appliance))
+    Ok((stages, shadow, appliance))
 }
 
 /// The state of the box in which the journal will run: the other threads spin, or none does.
@@ -460,33 +503,6 @@ fn open_feed(feed: &FeedConfig, config: &ApplianceConfig) -> Result<UdpNic, Star
         ..UdpConfig::new(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))
     };
     Ok(UdpNic::open(&udp)?)
-}
-
-/// Rebuilds the state from the journal, and what every session has yet to be told.
-#[expect(clippy::type_complexity, reason = "one caller")]
-fn recover<S: Service>(
-    config: &ApplianceConfig,
-    service: &S::Config,
-) -> Result<(Machine<S>, u64, impl FnOnce(u32, &Machine<S>) -> SessionLinks), StartError> {
-    let mut machine = Machine::<S>::genesis(service, config.limits);
-    let mut sessions = SessionLinks::new(egress_config(config, 0, S::SCHEMA_VERSION));
-    let mut reader = JournalReader::open(&config.dir, Seq::FIRST)?;
-    while let Some(bytes) = reader.next()? {
-        let frame = Frame::view(bytes).expect("the reader has checked it");
-        loop {
-            let progress = machine.step(&frame)?;
-            machine.outputs(frame.seq).for_each(|output| sessions.release(&output));
-            if progress == Progress::Applied {
-                break;
-            }
-        }
-    }
-    let epoch = machine.epoch();
-    let finish = move |epoch: u32, machine: &Machine<S>| {
-        sessions.begin(epoch, machine.sessions());
-        sessions
-    };
-    Ok((machine, epoch, finish))
 }
 
 /// Makes the new reign durable before anything else can be.
@@ -560,6 +576,23 @@ fn egress_config(config: &ApplianceConfig, epoch: u32, schema_version: u32) -> E
         client_datagram_bytes_max: config.command_bytes_max() + DATA_OVERHEAD_BYTES,
         sender,
     }
+}
+
+/// The cores for work that nobody waits for: those that no stage is pinned to, if there are such.
+fn spare_cores(usable: &[usize], taken: &[usize]) -> Vec<usize> {
+    let spare: Vec<usize> = usable.iter().copied().filter(|core| !taken.contains(core)).collect();
+    if spare.is_empty() { usable.to_vec() } else { spare }
+}
+
+fn describe_snapshots(seed: &Seed) -> String {
+    let SnapshotConfig { every_frames, every_bytes, every_ms, retained, compact, .. } = seed.snapshots;
+    format!(
+        "a shadow replica on cores {}, each {every_frames} frames, {} MiB or {} s; {retained} kept, the log before them {}",
+        pin::list(&seed.cores),
+        every_bytes >> 20,
+        every_ms as f64 / 1000.0,
+        if compact { "given up" } else { "kept" }
+    )
 }
 
 fn describe_cores(plan: &CorePlan, cores: &[usize], usable: usize) -> String {

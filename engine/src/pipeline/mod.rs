@@ -3,6 +3,8 @@
 mod appliance;
 mod idle;
 mod plan;
+mod recovery;
+mod shadow;
 mod stage;
 mod stages;
 

@@ -18,10 +18,12 @@ pub enum StageName {
     Publisher,
     /// Committed outputs to clients.
     Egress,
+    /// The replica that takes snapshots. In no plan: its thread keeps off the stages' cores where there are others.
+    Shadow,
 }
 
 impl StageName {
-    /// Every stage.
+    /// Every stage of a plan.
     pub const ALL: [StageName; 5] =
         [StageName::Sequencer, StageName::Journaler, StageName::Executor, StageName::Publisher, StageName::Egress];
 
@@ -33,6 +35,7 @@ impl StageName {
             StageName::Executor => "executor",
             StageName::Publisher => "publisher",
             StageName::Egress => "egress",
+            StageName::Shadow => "shadow",
         }
     }
 }

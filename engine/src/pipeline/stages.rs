@@ -16,6 +16,7 @@ use crate::executor::Executor;
 use crate::feed::Publisher;
 use crate::journaler::Journaler;
 use crate::sequencer::Sequencer;
+use crate::shadow::Covered;
 
 /// How long a stop waits for datagrams that the network does not take. Their contents are safe in the journal.
 const FLUSH_PATIENCE_NS: u64 = 200_000_000;
@@ -55,6 +56,9 @@ impl<R: Rx + Send> Stage for SequencerStage<R> {
 
     fn housekeeping(&mut self, now: Nanos) {
         self.sequencer.housekeeping(Timestamp(clock::realtime_ns()), now);
+        if !self.lifecycle.draining() {
+            self.sequencer.mark(now);
+        }
     }
 
     fn drained(&mut self, _now: Nanos) -> bool {
@@ -66,6 +70,7 @@ impl<R: Rx + Send> Stage for SequencerStage<R> {
         let mut report = StageReport::default();
         report.counters.push(("commands", counters.commands));
         report.counters.push(("ticks", counters.ticks));
+        report.counters.push(("marks", counters.marks));
         report.counters.push(("stamped_by_kernel", counters.stamped_by_kernel));
         report.counters.push(("clock_jumps", self.sequencer.clock_jumps()));
         report.counters.push(("commands_too_long", counters.commands_too_long));
@@ -82,12 +87,19 @@ pub struct JournalerStage<D: Disk> {
     journaler: Journaler<D>,
     lifecycle: Lifecycle,
     starved_since: Option<Nanos>,
+    /// What snapshots make dispensable, where that is to be given up.
+    covered: Option<Covered>,
 }
 
 impl<D: Disk> JournalerStage<D> {
     /// A stage that journals until the last seq is durable.
     pub fn new(journaler: Journaler<D>, lifecycle: Lifecycle) -> Self {
-        JournalerStage { journaler, lifecycle, starved_since: None }
+        JournalerStage { journaler, lifecycle, starved_since: None, covered: None }
+    }
+
+    /// Gives up the log up to what is `covered`.
+    pub fn compact_to(&mut self, covered: Covered) {
+        self.covered = Some(covered);
     }
 }
 
@@ -108,6 +120,9 @@ impl<D: Disk + Send> Stage for JournalerStage<D> {
     }
 
     fn housekeeping(&mut self, now: Nanos) {
+        if let Some(covered) = &self.covered {
+            self.journaler.release_before(covered.get().next());
+        }
         self.journaler.housekeeping(now);
         let Some(error) = self.journaler.starved() else {
             self.starved_since = None;

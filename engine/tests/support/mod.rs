@@ -140,6 +140,11 @@ impl TestClient {
         self.client.send(&command.to_bytes()).unwrap()
     }
 
+    /// Sends, where the link has room for it.
+    pub fn try_send(&mut self, command: &Command) -> bool {
+        self.client.send(&command.to_bytes()).is_ok()
+    }
+
     pub fn send_bytes(&mut self, bytes: &[u8]) -> u64 {
         self.client.send(bytes).unwrap()
     }

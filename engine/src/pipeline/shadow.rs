@@ -1,0 +1,70 @@
+//! The shadow's thread: off the plan, on whichever cores the stages leave alone, and never in anybody's way.
+
+use std::time::Duration;
+
+use ticktape_core::Service;
+use ticktape_journal::{Binding, NativeDisk};
+use ticktape_shm::Follower;
+use ticktape_tuning::{clock, pin};
+
+use super::plan::StageName;
+use super::stage::{Lifecycle, StageReport};
+use crate::config::{ApplianceConfig, SnapshotConfig};
+use crate::mark::Mark;
+use crate::shadow::{Covered, Shadow, ShadowCounters};
+use crate::snapshot::Found;
+
+/// Between two polls that find nothing. A snapshot is late by milliseconds at most, and a core in a deep sleep is not kept awake.
+const REST: Duration = Duration::from_micros(500);
+
+/// What a shadow's thread begins with.
+pub(super) struct Seed {
+    pub(super) config: ApplianceConfig,
+    pub(super) snapshots: SnapshotConfig,
+    /// At the frame from which the ring goes on, or anywhere behind.
+    pub(super) ring: Follower,
+    pub(super) digests: rtrb::Producer<Mark>,
+    pub(super) covered: Covered,
+    pub(super) lifecycle: Lifecycle,
+    /// The cores that no stage is pinned to; all where there are none such.
+    pub(super) cores: Vec<usize>,
+}
+
+/// Runs a shadow until the appliance stops or fails; a shadow that can't go on fails it.
+pub(super) fn run<S: Service>(seed: Seed, service: &S::Config) -> (StageName, Result<StageReport, String>) {
+    // Without them it is only less considerate.
+    let _ = pin::keep_to(&seed.cores);
+    let _ = pin::run_when_idle();
+    let lifecycle = seed.lifecycle.clone();
+    let report = shadow::<S>(seed, service).unwrap_or_else(|error| {
+        lifecycle.fail(format!("shadow replica: {error}"));
+        StageReport::default()
+    });
+    (StageName::Shadow, Ok(report))
+}
+
+fn shadow<S: Service>(seed: Seed, service: &S::Config) -> Result<StageReport, String> {
+    let Seed { config, snapshots, ring, digests, covered, lifecycle, .. } = seed;
+    let found = Found::newest(&config.dir, ring.durable()).map_err(|error| error.to_string())?;
+    let restored = found.restore::<S>(&config.dir, service, config.limits, snapshots.tail_bytes);
+    let restored = restored.map_err(|error| error.to_string())?;
+    let disk = NativeDisk::new(&config.dir, Binding::OneThread);
+    let opened = Shadow::open(&config.dir, disk, ring, restored, snapshots.pace(), digests, covered);
+    let mut shadow = opened.map_err(|error| error.to_string())?;
+    while !lifecycle.failed() && lifecycle.final_seq().is_none() {
+        if shadow.poll(clock::monotonic_ns()).map_err(|error| error.to_string())? == 0 {
+            std::thread::sleep(REST);
+        }
+    }
+    let ShadowCounters { applied, snapshots, last_snapshot, failed_snapshots, overruns } = shadow.counters();
+    let mut report = StageReport::default();
+    report.counters.push(("shadow_applied", applied));
+    report.counters.push(("snapshots", snapshots));
+    report.counters.push(("last_snapshot", last_snapshot));
+    report.counters.push(("failed_snapshots", failed_snapshots));
+    report.counters.push(("shadow_overruns", overruns));
+    if let Some(error) = shadow.snapshot_error() {
+        report.facts.push(("snapshot_error", error.to_string()));
+    }
+    Ok(report)
+}

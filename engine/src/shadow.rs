@@ -1,0 +1,209 @@
+//! The shadow: a replica of the state that takes the snapshots, so that the live one never stands still for them.
+//!
+//! It reads the log behind the durable watermark, from the ring while it keeps up and from the journal after it was away
+//! with a snapshot. Nothing waits for it: it is no gate of the ring.
+//!
+//! Order of a poll: let the disk work on the snapshot that is being written, tell what is covered, apply a bounded batch;
+//! at a mark, when no snapshot is being written, take the next.
+//! Invariant: it applies only what is durable, so no snapshot is ever ahead of the journal.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ticktape_core::{Frame, Kind, Nanos, Seq, Service};
+use ticktape_journal::Disk;
+use ticktape_journal::snapshot::{SnapshotError, SnapshotPace, SnapshotWriter};
+use ticktape_shm::{Follower, Horizon};
+
+use crate::machine::{Machine, Progress, StepError};
+use crate::mark::Mark;
+use crate::snapshot::Restored;
+use crate::tail::{Tail, TailError};
+use crate::tails::Tails;
+
+/// Frames applied in one poll: some ten microseconds' worth, as others may want the core.
+const FRAMES_PER_POLL_MAX: usize = 64;
+
+/// Up to where snapshots that were verified on disk make the log dispensable: one word from the shadow to the journaler.
+#[derive(Clone, Debug, Default)]
+pub struct Covered(Arc<AtomicU64>);
+
+impl Covered {
+    fn set(&self, seq: Seq) {
+        // Release pairs with the Acquire in `get`: who deletes by it does so after the snapshot was made durable.
+        self.0.store(seq.0, Ordering::Release);
+    }
+
+    /// The last seq that the oldest retained and verified snapshot covers; 0 before there is one.
+    pub fn get(&self) -> Seq {
+        Seq(self.0.load(Ordering::Acquire))
+    }
+}
+
+/// Why a shadow can't go on.
+#[derive(Debug)]
+pub enum ShadowError {
+    /// It computes something else than the log says, or can't apply it.
+    Step(StepError),
+    /// The log can't be read.
+    Tail(TailError),
+    /// The directory of the snapshots.
+    Snapshots(SnapshotError),
+}
+
+impl fmt::Display for ShadowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ShadowError::Step(error) => error.fmt(f),
+            ShadowError::Tail(error) => error.fmt(f),
+            ShadowError::Snapshots(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ShadowError {}
+
+/// What a shadow did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShadowCounters {
+    /// The last frame it applied.
+    pub applied: u64,
+    /// Snapshots written and verified.
+    pub snapshots: u64,
+    /// The last of them.
+    pub last_snapshot: u64,
+    /// Snapshots that could not be written.
+    pub failed_snapshots: u64,
+    /// How often it fell behind the ring, and went on from the journal.
+    pub overruns: u64,
+}
+
+/// A replica that takes snapshots.
+pub struct Shadow<S: Service, D: Disk> {
+    tail: Tail,
+    state: State<S>,
+    writer: SnapshotWriter<D>,
+    digests: rtrb::Producer<Mark>,
+    covered: Covered,
+    counters: ShadowCounters,
+    snapshot_error: Option<String>,
+}
+
+struct State<S: Service> {
+    machine: Machine<S>,
+    tails: Tails,
+}
+
+impl<S: Service, D: Disk> Shadow<S, D> {
+    /// Goes on from `restored` along the log in `dir` and `ring`, and writes snapshots to `dir` on `disk`.
+    ///
+    /// # Errors
+    /// [`ShadowError`]: the log can't be read from there on.
+    pub fn open(
+        dir: &Path,
+        disk: D,
+        ring: Follower,
+        restored: Restored<S>,
+        pace: SnapshotPace,
+        digests: rtrb::Producer<Mark>,
+        covered: Covered,
+    ) -> Result<Self, ShadowError> {
+        let Restored { machine, tails, .. } = restored;
+        let from = machine.applied().next();
+        let tail = Tail::beside(dir, ring, from, Horizon::Durable).map_err(ShadowError::Tail)?;
+        let writer = SnapshotWriter::new(disk, dir, pace).map_err(ShadowError::Snapshots)?;
+        Ok(Shadow {
+            tail,
+            state: State { machine, tails },
+            writer,
+            digests,
+            covered,
+            counters: ShadowCounters::default(),
+            snapshot_error: None,
+        })
+    }
+
+    /// One duty cycle; returns the frames applied plus the disk's work.
+    ///
+    /// # Errors
+    /// [`ShadowError`]: the log and this replica disagree, or the log can't be read. It must not be polled again.
+    pub fn poll(&mut self, now: Nanos) -> Result<usize, ShadowError> {
+        let work = self.writer.poll(now);
+        if work > 0 {
+            self.look_at_the_writer();
+        }
+        Ok(work + self.apply()?)
+    }
+
+    fn look_at_the_writer(&mut self) {
+        if let Some(meta) = self.writer.take_written() {
+            self.counters.snapshots += 1;
+            self.counters.last_snapshot = meta.seq.0;
+        }
+        if self.writer.failures() > self.counters.failed_snapshots {
+            self.counters.failed_snapshots = self.writer.failures();
+            self.snapshot_error = self.writer.failed().map(ToString::to_string);
+        }
+        if let Some(seq) = self.writer.oldest_verified() {
+            self.covered.set(seq);
+        }
+    }
+
+    fn apply(&mut self) -> Result<usize, ShadowError> {
+        let mut applied = 0;
+        while applied < FRAMES_PER_POLL_MAX {
+            let (state, mut step, mut marked) = (&mut self.state, Ok(()), false);
+            // One at a time: a snapshot is of the state right after its mark.
+            let drained = self.tail.drain(1, |frame| {
+                step = state.apply(frame);
+                marked = frame.kind == Kind::SnapshotMark;
+            });
+            step.map_err(ShadowError::Step)?;
+            if drained.map_err(ShadowError::Tail)? == 0 {
+                break;
+            }
+            applied += 1;
+            if marked && !self.writer.is_busy() {
+                self.take_snapshot();
+            }
+        }
+        self.counters.applied = self.state.machine.applied().0;
+        self.counters.overruns = self.tail.overruns();
+        Ok(applied)
+    }
+
+    fn take_snapshot(&mut self) {
+        let State { machine, tails } = &mut self.state;
+        let snapshot = machine.to_snapshot(tails);
+        let meta = snapshot.meta();
+        machine.note_state_digest(meta.seq, meta.state_digest);
+        let mark = Mark { at: meta.seq, state_digest: meta.state_digest, output_hash: meta.output_hash };
+        // Where the sequencer has not fetched the earlier ones, one more tells nobody more.
+        let _ = self.digests.push(mark);
+        self.writer.begin(snapshot);
+    }
+
+    /// What it did.
+    pub fn counters(&self) -> ShadowCounters {
+        self.counters
+    }
+
+    /// Why the last snapshot that failed did.
+    pub fn snapshot_error(&self) -> Option<&str> {
+        self.snapshot_error.as_deref()
+    }
+}
+
+impl<S: Service> State<S> {
+    fn apply(&mut self, frame: &Frame<'_>) -> Result<(), StepError> {
+        loop {
+            let progress = self.machine.step(frame)?;
+            self.machine.outputs(frame.seq).for_each(|output| self.tails.push(&output));
+            if progress == Progress::Applied {
+                return Ok(());
+            }
+        }
+    }
+}

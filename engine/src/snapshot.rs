@@ -1,0 +1,291 @@
+//! The whole state at one point of the log, as bytes: what a replica, a restart or a replay can begin from.
+//!
+//! Sections: *engine* (timers, sessions, counters, epochs), *service* (its own snapshot), *tails* (the sessions' latest
+//! events). The state digest covers the first two: they follow from the log alone, the third from a bound of this box, too.
+//!
+//! Invariant: a restored machine answers every frame as the one that the snapshot was taken of.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use ticktape_core::{Seq, Service, TimerId, Timestamp};
+use ticktape_journal::snapshot::{self, SectionBytes, Snapshot, SnapshotMeta};
+use ticktape_journal::{JournalError, names};
+
+use crate::machine::{Machine, StepLimits, hex};
+use crate::session::Sessions;
+use crate::tails::Tails;
+use crate::timer::Timers;
+use crate::{Decode, Encode};
+
+/// The engine section: all that the log decides beside the service's own state. The rest stands in the snapshot's header.
+#[derive(Encode, Decode)]
+struct EngineState {
+    feed_event_seq: u64,
+    malformed: u64,
+    /// Each epoch with its first frame.
+    epochs: Vec<(u64, Seq)>,
+    timers: Vec<(TimerId, Timestamp, u64)>,
+    armings: u64,
+    sessions: Sessions,
+}
+
+/// Why a state can't be rebuilt from a sound snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestoreError {
+    /// Taken of another service.
+    OtherService {
+        /// The service in the snapshot.
+        snapshot: String,
+        /// This service.
+        service: &'static str,
+    },
+    /// Taken of another version of the service.
+    SchemaMismatch {
+        /// The version in the snapshot.
+        snapshot: u32,
+        /// This build's.
+        service: u32,
+    },
+    /// A section is no encoding of what it should be.
+    Section(&'static str),
+    /// The sections are not what the digest was taken of.
+    Digest,
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RestoreError::OtherService { snapshot, service } => {
+                write!(
+                    f,
+                    "it is of service {snapshot:?}, this is service {service:?}: take the matching service or directory"
+                )
+            }
+            RestoreError::SchemaMismatch { snapshot, service } => {
+                write!(
+                    f,
+                    "it is of schema version {snapshot}, this service is of version {service}: start the matching build"
+                )
+            }
+            RestoreError::Section(name) => {
+                write!(f, "its {name} section does not decode: this build can't have written it")
+            }
+            RestoreError::Digest => write!(f, "its sections do not have the digest in its header"),
+        }
+    }
+}
+
+impl std::error::Error for RestoreError {}
+
+impl<S: Service> Machine<S> {
+    /// The state after the last frame, with the sessions' latest events. Takes the time and memory of two copies of the state.
+    pub fn to_snapshot(&self, tails: &Tails) -> Snapshot {
+        let (timers, armings) = self.timers.to_parts();
+        let engine = EngineState {
+            feed_event_seq: self.feed_event_seq,
+            malformed: self.malformed,
+            epochs: self.epochs.clone(),
+            timers,
+            armings,
+            sessions: self.sessions.clone(),
+        };
+        let mut body = Vec::new();
+        engine.encode(&mut body);
+        let engine_bytes = body.len();
+        self.service.snapshot().encode(&mut body);
+        let digested_bytes = body.len();
+        let meta = SnapshotMeta {
+            seq: self.applied,
+            timestamp: self.now,
+            epoch: self.epoch(),
+            state_digest: Sha256::digest(&body).into(),
+            output_hash: self.output_hash,
+            schema_version: S::SCHEMA_VERSION,
+            service_name: S::NAME.to_string(),
+        };
+        tails.encode(&mut body);
+        let sections = SectionBytes {
+            engine: engine_bytes as u64,
+            service: (digested_bytes - engine_bytes) as u64,
+            tails: (body.len() - digested_bytes) as u64,
+        };
+        Snapshot::new(meta, body, sections)
+    }
+
+    /// The machine that a snapshot was taken of, and its sessions' latest events.
+    ///
+    /// # Errors
+    /// [`RestoreError`]: it is of another service or build, or does not hold what it says.
+    pub fn restore(
+        snapshot: &Snapshot,
+        config: &S::Config,
+        limits: StepLimits,
+        tail_bytes_max: usize,
+    ) -> Result<(Self, Tails), RestoreError> {
+        let meta = snapshot.meta();
+        if !meta.service_name.is_empty() && !S::NAME.is_empty() && meta.service_name != S::NAME {
+            return Err(RestoreError::OtherService { snapshot: meta.service_name.clone(), service: S::NAME });
+        }
+        if meta.schema_version != S::SCHEMA_VERSION {
+            return Err(RestoreError::SchemaMismatch { snapshot: meta.schema_version, service: S::SCHEMA_VERSION });
+        }
+        if Sha256::digest(snapshot.digested()).as_slice() != meta.state_digest {
+            return Err(RestoreError::Digest);
+        }
+        let engine = EngineState::from_bytes(snapshot.engine()).map_err(|_| RestoreError::Section("engine"))?;
+        let timers = Timers::from_parts(&engine.timers, engine.armings).ok_or(RestoreError::Section("engine"))?;
+        let service = S::Snapshot::from_bytes(snapshot.service()).map_err(|_| RestoreError::Section("service"))?;
+        let tails = Tails::decode(snapshot.tails(), tail_bytes_max).ok_or(RestoreError::Section("tails"))?;
+        let mut machine = Machine::begin(S::restore(service, config), limits);
+        machine.timers = timers;
+        machine.sessions = engine.sessions;
+        machine.epochs = engine.epochs;
+        machine.feed_event_seq = engine.feed_event_seq;
+        machine.malformed = engine.malformed;
+        machine.applied = meta.seq;
+        machine.now = meta.timestamp;
+        machine.output_hash = meta.output_hash;
+        machine.remember_point(meta.state_digest);
+        Ok((machine, tails))
+    }
+}
+
+/// A state to go on from.
+pub struct Restored<S: Service> {
+    /// After the snapshot's frame, or before the first frame.
+    pub machine: Machine<S>,
+    /// Its sessions' latest events.
+    pub tails: Tails,
+    /// What it was restored from.
+    pub snapshot: Option<SnapshotMeta>,
+    /// Snapshots that were passed over, each with the reason in a line.
+    pub rejected: Vec<String>,
+}
+
+/// Why no state could be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestoreFailure {
+    /// The directory.
+    Journal(JournalError),
+    /// A sound snapshot that this service can't take, and that a full replay would contradict, too.
+    Snapshot {
+        /// Its file.
+        path: PathBuf,
+        /// Why not.
+        error: RestoreError,
+    },
+}
+
+impl fmt::Display for RestoreFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RestoreFailure::Journal(error) => error.fmt(f),
+            RestoreFailure::Snapshot { path, error } => write!(f, "snapshot {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for RestoreFailure {}
+
+impl From<JournalError> for RestoreFailure {
+    fn from(error: JournalError) -> Self {
+        RestoreFailure::Journal(error)
+    }
+}
+
+/// The newest sound snapshot of a directory, still in bytes.
+#[derive(Debug, Default)]
+pub struct Found {
+    snapshot: Option<Snapshot>,
+    rejected: Vec<String>,
+}
+
+impl Found {
+    /// The newest sound snapshot in `dir` at or below `at_most`; none where there is no such directory. What is torn or rotten is
+    /// passed over and named.
+    ///
+    /// # Errors
+    /// [`JournalError`]: the directory can't be read.
+    pub fn newest(dir: &Path, at_most: Seq) -> Result<Found, JournalError> {
+        let newest = match snapshot::newest(dir, at_most) {
+            Err(JournalError::Disk { error, .. }) if error.is_missing() => return Ok(Found::default()),
+            newest => newest?,
+        };
+        let rejected = newest.rejected.iter().map(|(_, error)| error.to_string()).collect();
+        Ok(Found { snapshot: newest.snapshot, rejected })
+    }
+
+    /// The first state from which the log in `dir` can be replayed: the one before seq 1 if the log begins there, else the
+    /// oldest sound snapshot that it goes on from.
+    ///
+    /// # Errors
+    /// [`JournalError`]: the directory can't be read.
+    pub fn oldest(dir: &Path, first_seq: Seq) -> Result<Found, JournalError> {
+        let mut found = Found::default();
+        if first_seq <= Seq::FIRST {
+            return Ok(found);
+        }
+        for (seq, path) in snapshot::list(dir)? {
+            if seq.next() < first_seq {
+                continue;
+            }
+            match snapshot::read(&path) {
+                Ok(snapshot) => {
+                    found.snapshot = Some(snapshot);
+                    break;
+                }
+                Err(error) => found.rejected.push(error.to_string()),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The last seq that it covers; 0 where there is none.
+    pub fn covered(&self) -> Seq {
+        self.snapshot.as_ref().map_or(Seq::ZERO, |snapshot| snapshot.meta().seq)
+    }
+
+    /// The state that it holds, or the state before the first frame where there is none. Where it does not decode, the next older
+    /// one in `dir` is taken.
+    ///
+    /// # Errors
+    /// [`RestoreFailure`]: it is of another service or version, or the directory can't be read.
+    pub fn restore<S: Service>(
+        self,
+        dir: &Path,
+        config: &S::Config,
+        limits: StepLimits,
+        tail_bytes_max: usize,
+    ) -> Result<Restored<S>, RestoreFailure> {
+        let mut found = self;
+        loop {
+            let Some(snapshot) = found.snapshot.take() else {
+                let (machine, tails) = (Machine::genesis(config, limits), Tails::new(tail_bytes_max));
+                return Ok(Restored { machine, tails, snapshot: None, rejected: found.rejected });
+            };
+            let path = names::snapshot(dir, snapshot.meta().seq);
+            match Machine::restore(&snapshot, config, limits, tail_bytes_max) {
+                Ok((machine, tails)) => {
+                    let meta = Some(snapshot.meta().clone());
+                    return Ok(Restored { machine, tails, snapshot: meta, rejected: found.rejected });
+                }
+                Err(error @ (RestoreError::OtherService { .. } | RestoreError::SchemaMismatch { .. })) => {
+                    return Err(RestoreFailure::Snapshot { path, error });
+                }
+                Err(error) => {
+                    let older = Found::newest(dir, Seq(snapshot.meta().seq.0 - 1))?;
+                    found.rejected.push(format!("snapshot {}: {error}", path.display()));
+                    found.rejected.extend(older.rejected);
+                    found.snapshot = older.snapshot;
+                }
+            }
+        }
+    }
+}
+
+/// A state digest as people read it: lowercase hex.
+pub fn digest_text(digest: &[u8; 32]) -> String {
+    hex(digest)
+}
