@@ -84,6 +84,24 @@ pub enum JournalError {
         /// The first seq of both.
         seq: Seq,
     },
+    /// The log ends before what a snapshot covers.
+    JournalBehindSnapshot {
+        /// The journal's directory.
+        dir: PathBuf,
+        /// The last seq of the log.
+        durable: Seq,
+        /// The last seq that the snapshot covers.
+        snapshot: Seq,
+    },
+    /// Seqs are neither covered by the snapshot nor in the journal, which begins after them.
+    SnapshotGap {
+        /// The journal's directory.
+        dir: PathBuf,
+        /// The last seq that the snapshot covers.
+        snapshot: Seq,
+        /// The first seq of the log.
+        first: Seq,
+    },
     /// A segment of a version this program does not read.
     Version {
         /// The segment.
@@ -193,6 +211,20 @@ impl fmt::Display for JournalError {
                 "journal {}: begins at seq {seq}, as {} does; move the one that does not belong away",
                 segment.display(),
                 other.display()
+            ),
+            JournalError::JournalBehindSnapshot { dir, durable, snapshot } => write!(
+                f,
+                "journal {}: ends at seq {durable}, before the snapshot of seq {snapshot}; restore the journal from a \
+                 replica, or take the snapshot away if what it has beyond {durable} may be lost; nothing was changed",
+                dir.display()
+            ),
+            JournalError::SnapshotGap { dir, snapshot, first } => write!(
+                f,
+                "journal {}: begins at seq {first}, but the snapshot covers only up to {snapshot}: seq {} to {} are in \
+                 neither; put a later snapshot or the segments before {first} back, nothing was changed",
+                dir.display(),
+                snapshot.next(),
+                first.0 - 1
             ),
             JournalError::Version { segment, version } => {
                 write!(f, "journal {}: segment version {version}, this program reads 1 and 2", segment.display())

@@ -1,4 +1,4 @@
-//! The chores around segments, one under way at a time so that the commits find the disk free.
+//! The chores around segments (those that take released ones away stand in `release.rs`), one under way at a time so that the commits find the disk free.
 
 use std::path::PathBuf;
 
@@ -11,6 +11,7 @@ use crate::limits::FILL_CHUNK_BYTES;
 use crate::names;
 use crate::pipeline::{CLASS_CHORE, CLASS_SHIFT};
 use crate::recover::{at, run};
+use crate::release::{Closed, Released};
 use crate::segments::{Current, Spare};
 
 /// How long to wait, after a spare could not be made, before trying again, in nanoseconds. Space comes back when a person
@@ -20,6 +21,8 @@ const SPARE_RETRY_NS: Nanos = 100_000_000;
 /// The chore that is under way. A spare goes through the first five in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Chore {
+    /// Take a released segment away.
+    Release(Released),
     /// Create a spare.
     Open { path: PathBuf },
     /// Reserve its space.
@@ -57,7 +60,9 @@ impl<D: Disk> Journal<D> {
             .next_close()
             .or_else(|| self.next_rename())
             .or_else(|| self.next_spare_step(now))
+            .or_else(|| self.next_recycle())
             .or_else(|| self.next_spare(now))
+            .or_else(|| self.next_delete())
             .or_else(|| self.next_fill(now));
         let begun = usize::from(chore.is_some());
         if let Some(chore) = chore {
@@ -66,7 +71,7 @@ impl<D: Disk> Journal<D> {
         begun
     }
 
-    fn begin(&mut self, chore: Chore) {
+    pub(crate) fn begin(&mut self, chore: Chore) {
         let token = CLASS_CHORE << CLASS_SHIFT;
         let (disk, zeros) = (&mut self.disk, self.segments.zeros);
         let zeros = |file, from: u64, to: u64| Op::Write {
@@ -78,6 +83,7 @@ impl<D: Disk> Journal<D> {
             durable: false,
         };
         match &chore {
+            Chore::Release(step) => self.begin_release(step, token),
             Chore::Open { path } => disk.submit(token, Op::Open { path, mode: OpenMode::Create }),
             Chore::Preallocate(spare) => disk.submit(token, Op::Preallocate { file: spare.file, bytes: spare.bytes }),
             Chore::Fill(spare, bytes) => {
@@ -109,9 +115,10 @@ impl<D: Disk> Journal<D> {
             Err(error) => return self.chore_failed(chore, error),
         };
         match (chore, outcome) {
+            (Chore::Release(step), outcome) => self.release_completed(step, outcome),
             (Chore::Open { path }, Outcome::Opened(file)) => {
                 let bytes = self.config.segment_bytes as u64;
-                self.begin(Chore::Preallocate(Spare { file, path, bytes, filled: 0 }));
+                self.begin(Chore::Preallocate(Spare { file, path, bytes, filled: 0, recycled: false }));
             }
             (Chore::Preallocate(spare), _) => {
                 self.segments.starved = None;
@@ -124,7 +131,8 @@ impl<D: Disk> Journal<D> {
             }
             (Chore::Sync(spare), _) => self.begin(Chore::SyncDir(spare)),
             (Chore::SyncDir(spare), _) => {
-                self.segments.spare = Some(spare);
+                self.stats.recycled += u64::from(spare.recycled);
+                self.segments.spares.push_back(spare);
                 self.segments.wanted = false;
             }
             (Chore::Discard(spare), _) => self.begin(Chore::Close { file: spare.file }),
@@ -157,6 +165,7 @@ impl<D: Disk> Journal<D> {
     /// try succeeds. A part of a spare whose sync failed is never relied on. Anything else says that the disk is bad.
     fn chore_failed(&mut self, chore: Chore, error: DiskError) {
         match chore {
+            Chore::Release(step) => self.release_failed(step, error),
             Chore::Open { path } => {
                 self.segments.starved = Some(at(&path, error));
                 self.segments.retry_at = self.segments.now + SPARE_RETRY_NS;
@@ -202,7 +211,9 @@ impl<D: Disk> Journal<D> {
         if !oldest.renamed || self.writes.iter().any(|write| write.file == file) {
             return None;
         }
-        self.segments.retired.pop_front();
+        let Current { path, first_seq, next_seq, salt, .. } = self.segments.retired.pop_front()?;
+        let alignment = self.alignment as u32;
+        self.segments.closed.push_back(Closed { path, first_seq, next_seq, salt, alignment });
         Some(Chore::Close { file })
     }
 
@@ -233,7 +244,7 @@ impl<D: Disk> Journal<D> {
     fn next_spare(&mut self, now: Nanos) -> Option<Chore> {
         let segments = &mut self.segments;
         let due = segments.wanted || segments.current.offset > segments.current.bytes / 2;
-        if !due || segments.spare.is_some() || segments.partial.is_some() || now < segments.retry_at {
+        if !due || !segments.spares.is_empty() || segments.partial.is_some() || now < segments.retry_at {
             return None;
         }
         // Recovery leaves no spare behind, so numbers from 1 are free.
@@ -265,7 +276,7 @@ impl<D: Disk> Journal<D> {
     /// At a clean stop: names are made final, the last segment's unused reserve is given back, what got nothing goes.
     pub(crate) fn finish_segments(&mut self) -> Result<(), JournalError> {
         let (disk, segments) = (&mut self.disk, &mut self.segments);
-        for spare in segments.spare.take().into_iter().chain(segments.partial.take()) {
+        for spare in segments.spares.drain(..).chain(segments.partial.take()) {
             run(disk, &spare.path, Op::Delete { path: &spare.path })?;
         }
         let open = segments.retired.iter_mut().chain(std::iter::once(&mut segments.current));

@@ -12,7 +12,8 @@ use crate::format::segment::{HeaderError, SegmentHeader, V1_HEADER_BYTES, Versio
 use crate::limits::READ_CHUNK_BYTES;
 use crate::recover::{self, at, open, run};
 use crate::scan::{
-    Chain, evidence_without_header, frame_version_1, is_blank, is_journaled, look_behind, look_behind_version_1,
+    Chain, evidence_behind_mark, evidence_without_header, frame_version_1, is_blank, is_journaled, look_behind,
+    look_behind_version_1,
 };
 use crate::window::Window;
 
@@ -115,7 +116,7 @@ impl fmt::Display for Fact<'_> {
             Fact::End { offset, next_seq, durable_behind, blank_behind } => {
                 write!(f, "  {offset:>10} end: next seq {next_seq}, ")?;
                 match (blank_behind, durable_behind) {
-                    (true, _) => write!(f, "blank behind"),
+                    (true, _) => write!(f, "nothing behind"),
                     (false, &Seq::ZERO) => write!(f, "torn or stale bytes behind"),
                     (false, durable) => write!(f, "commits behind prove that seq {durable} was durable"),
                 }
@@ -243,6 +244,7 @@ impl Inspection<'_, '_> {
                 }
             }
             Err(HeaderError::Version(_)) => self.summary.damaged += 1,
+            Err(HeaderError::Recycled) => self.free(path, file)?,
             Err(_) => self.without_header(path, file)?,
         }
         run(self.disk, path, Op::Close { file })?;
@@ -280,6 +282,17 @@ impl Inspection<'_, '_> {
         if self.breaks.last() != Some(&seq) {
             self.breaks.push(seq);
         }
+    }
+
+    /// A file that was given up to be used again; unless the header of a later use is lost.
+    fn free(&mut self, path: &Path, file: FileId) -> Result<(), JournalError> {
+        let found = evidence_behind_mark(self.disk, self.window, file).map_err(|error| at(path, error))?;
+        if let Some((first_seq, durable)) = found {
+            self.summary.durable = self.summary.durable.max(durable);
+            let next_seq = self.before.get_or_insert(Before { next_seq: first_seq, link: None }).next_seq;
+            self.break_off(next_seq);
+        }
+        Ok(())
     }
 
     /// A file that was not begun, or whose header is lost.

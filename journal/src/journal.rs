@@ -15,7 +15,7 @@ use crate::gather::{Gather, LEAD_BYTES};
 use crate::limits::{ALIGNMENT_BYTES_MAX, FILL_CHUNK_BYTES, UNSYNCED_COMMITS_MAX};
 use crate::names;
 use crate::pipeline::Write;
-use crate::recover::{self, Recovered, at, run};
+use crate::recover::{self, Opening, Recovered, at, run};
 use crate::segments::{Current, Segments};
 use crate::strategy::{Strategy, StrategyChoice, Watch};
 
@@ -36,6 +36,10 @@ pub struct JournalStats {
     pub short_writes: u64,
     /// Segments begun, the first included.
     pub segments: u64,
+    /// Segments that were released and became spares.
+    pub recycled: u64,
+    /// Segments that were released and deleted.
+    pub deleted: u64,
     /// Bytes zero-filled ahead.
     pub filled_bytes: u64,
     /// Polls that could not submit because no segment was ready.
@@ -92,18 +96,33 @@ impl<D: Disk> Journal<D> {
     ///
     /// # Errors
     /// [`JournalError`]: a bad configuration, a lock that is held, a disk that fails, damage in acknowledged data.
-    pub fn open(mut disk: D, dir: &Path, config: JournalConfig) -> Result<(Journal<D>, Recovered), JournalError> {
+    pub fn open(disk: D, dir: &Path, config: JournalConfig) -> Result<(Journal<D>, Recovered), JournalError> {
+        Journal::open_covered(disk, dir, config, Seq::ZERO)
+    }
+
+    /// As [`Journal::open`], where a durable and verified snapshot has everything up to `covered`, which is [`Seq::ZERO`] where
+    /// there is none. A journal without segments then begins right after it, at an epoch that its owner has to
+    /// [set](Journal::set_epoch).
+    ///
+    /// # Errors
+    /// As [`Journal::open`]; also where the log ends before `covered`, or begins after the seq that comes next.
+    pub fn open_covered(
+        mut disk: D,
+        dir: &Path,
+        config: JournalConfig,
+        covered: Seq,
+    ) -> Result<(Journal<D>, Recovered), JournalError> {
         config.validate()?;
         run(&mut disk, dir, Op::CreateDir { path: dir })?;
         let lock = dir.join(names::LOCK);
         disk.run(Op::Lock { path: &lock }).map_err(|error| {
             if error.is_held() { JournalError::InUse { dir: dir.to_owned() } } else { at(&lock, error) }
         })?;
-        let (recovered, link) = recover::recover(&mut disk, dir)?;
+        let Opening { recovered, link, closed } = recover::recover(&mut disk, dir, covered)?;
         let mut salts = config.salts.from(recovered.next_seq);
         let (current, stat) = first_segment(&mut disk, dir, &config, recovered.next_seq)?;
         let salt = salts.next();
-        let segments = Segments::new(&mut disk, dir, salts, Current { salt, ..current }, link, stat.direct)?;
+        let segments = Segments::new(&mut disk, dir, salts, Current { salt, ..current }, link, closed, stat.direct)?;
         let buffers = 2 * config.writes_in_flight + 1;
         let mut free = Vec::with_capacity(buffers);
         for _ in 0..buffers {
@@ -227,6 +246,11 @@ impl<D: Disk> Journal<D> {
     /// Whether anything is under way on the disk: an idle owner that yields meanwhile gives the completion a processor.
     pub fn busy(&self) -> bool {
         self.in_flight > 0 || self.syncing.is_some()
+    }
+
+    /// Whether a chore of [`housekeeping`](Journal::housekeeping) is under way.
+    pub fn has_chores(&self) -> bool {
+        !self.segments.is_idle()
     }
 
     /// Gives the processor away, for `timeout` at most, while something is under way on the disk. False, at once, where nothing is.
@@ -385,6 +409,8 @@ fn first_segment<D: Disk>(
         filled,
         filling_to: filled,
         chain: 0,
+        next_seq: Seq::ZERO,
+        recycled: false,
         renamed: true,
     };
     Ok((current, stat))

@@ -29,6 +29,10 @@ pub const BUFFERS_MAX: usize = 4 * WRITES_IN_FLIGHT_MAX;
 /// The smallest segment a configuration may ask for, in bytes.
 pub const SEGMENT_BYTES_MIN: usize = 16 << 10;
 
+/// Spares that wait, at most: the one that is rolled to next, and one more, so that a segment that is released right after a roll
+/// is not deleted only to be made anew at the next. More would only hold disk space.
+pub const SPARES_MAX: usize = 2;
+
 /// Zeros written by one step of the filler, in bytes. More would stand in the way of a commit; less would not keep ahead.
 pub const FILL_CHUNK_BYTES: usize = 256 << 10;
 

@@ -202,6 +202,7 @@ impl<D: Disk> Journal<D> {
                 previous_salt: self.segments.link.salt,
                 previous_checksum: self.segments.link.checksum,
                 alignment: alignment as u32,
+                recycled: current.recycled,
             };
             let header = SegmentHeader { first_seq: gather.base_seq, epoch: gather.epoch, version };
             current.chain = header.encode(&mut bytes[LEAD_BYTES - alignment..LEAD_BYTES]);
@@ -216,6 +217,7 @@ impl<D: Disk> Journal<D> {
             length: gather.length as u32,
             previous: current.chain,
         };
+        current.next_seq = header.next_seq();
         current.chain = header.seal(&mut bytes[LEAD_BYTES..LEAD_BYTES + total]);
         self.recorded = self.durable;
         let lead = if begins { alignment } else { 0 };

@@ -1,23 +1,24 @@
 //! Reading the log forward: history, and on beside the live writer.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use ticktape_core::{Seq, frame};
 
-use crate::disk::{Disk, FileDisk, FileId, Op, OpenMode};
+use crate::disk::{Disk, FileDisk, FileId, Op, OpenMode, Outcome};
 use crate::error::{Damage, JournalError};
 use crate::format::commit::{CommitError, HEADER_BYTES};
-use crate::format::segment::{HeaderError, V1_HEADER_BYTES};
-use crate::limits::{ALIGNMENT_BYTES_MAX, READ_CHUNK_BYTES};
-use crate::names;
-use crate::recover::{self, Segment, at, open, run};
+use crate::format::segment::V1_HEADER_BYTES;
+use crate::limits::READ_CHUNK_BYTES;
+use crate::recover::{self, Segment, at, run};
 use crate::scan::{Chain, check_frames, frame_version_1};
+use crate::seek::seek;
 use crate::window::Window;
 
-/// How often a directory is looked at again when files change their names meanwhile. Each rename happens once, so a few
-/// tries are many.
-const LIST_TRIES: usize = 8;
+mod directory;
+
+/// How often a directory is looked at again when files change their names meanwhile. Each segment does so once as it is begun
+/// and once as it is taken away, and a look takes less than writing a segment does, so these tries are many.
+const LIST_TRIES: usize = 64;
 
 /// Verified frames that stand back to back. Iterating yields each frame's exact bytes, without its pad.
 #[derive(Clone, Debug)]
@@ -137,7 +138,8 @@ impl<D: Disk> JournalReader<D> {
     /// The next frame: its exact bytes, checksums verified. `None` is the end of what is there for now; a later call goes on.
     ///
     /// # Errors
-    /// [`JournalError`]: acknowledged data is damaged or missing, or the disk fails.
+    /// [`JournalError`]: acknowledged data is damaged or missing, or the disk fails; [`JournalError::TooOld`] where what comes next
+    /// was released and taken away meanwhile.
     #[inline]
     #[allow(clippy::should_implement_trait)] // It lends, which `Iterator` can't.
     pub fn next(&mut self) -> Result<Option<&[u8]>, JournalError> {
@@ -319,14 +321,16 @@ impl<D: Disk> JournalReader<D> {
         Ok(())
     }
 
-    /// Nothing more at this place of this segment: on to the next segment, or the end, or damage.
+    /// Nothing more at this place of this segment: on to the next segment, or the end, or damage; or the segment is gone.
     fn end_of_chain(&mut self, chain: Chain, damage: Damage) -> Result<bool, JournalError> {
         if self.leave(&chain)? {
             return Ok(true);
         }
-        if self.durable.is_none() && self.examined == Some(chain.next_seq) {
+        let is_last = self.segments.iter().all(|segment| segment.header.first_seq <= chain.next_seq);
+        if self.durable.is_none() && is_last && self.examined == Some(chain.next_seq) {
             return Ok(false);
         }
+        let Some(chain) = self.reopen(chain)? else { return self.taken_away() };
         let durable = match self.durable {
             Some(durable) => durable,
             // A sound commit that belongs here was not torn.
@@ -346,11 +350,17 @@ impl<D: Disk> JournalReader<D> {
         if self.leave(&chain)? {
             return Ok(true);
         }
+        if self.reopen(chain)?.is_none() {
+            return self.taken_away();
+        }
         Err(self.broken_off(chain.at, chain.next_seq, durable, damage))
     }
 
     /// The error of a segment that ends before acknowledged data, at `offset` for this reason.
     fn broken_off(&mut self, offset: u64, seq: Seq, durable: Seq, damage: Damage) -> JournalError {
+        if let Some(first) = self.first_seq().filter(|&first| first > seq) {
+            return self.too_old(first);
+        }
         if damage != Damage::Commit(CommitError::Blank) {
             return self.corrupt(offset, seq, durable, damage);
         }
@@ -374,14 +384,6 @@ impl<D: Disk> JournalReader<D> {
     fn too_old(&mut self, first: Seq) -> JournalError {
         let taken_away = JournalError::TooOld { from: self.from, first };
         self.header_lost(Seq::ZERO..first).unwrap_or(taken_away)
-    }
-
-    /// Why seqs are not there, if it is a file that by its name begins at one of these and has lost its header.
-    fn header_lost(&mut self, seqs: Range<Seq>) -> Option<JournalError> {
-        let mut window = Window::new(READ_CHUNK_BYTES);
-        let lost = recover::header_lost(&mut self.disk, &mut window, &self.dir, seqs);
-        window.release(&mut self.disk);
-        lost.unwrap_or_else(Some)
     }
 
     /// The size of the frame at the place of a version 1 segment; `None` when there is none, or the place has changed.
@@ -450,8 +452,8 @@ impl<D: Disk> JournalReader<D> {
                 Some(durable) => durable,
                 None => self.known_durable()?,
             };
-            if durable > Seq::ZERO {
-                return Err(recover::missing(&self.dir, &self.segments, Seq::FIRST, durable));
+            if durable >= self.from {
+                return Err(recover::missing(&self.dir, &self.segments, self.from, durable));
             }
             return Ok(false);
         };
@@ -459,33 +461,24 @@ impl<D: Disk> JournalReader<D> {
     }
 
     fn open_segment(&mut self, index: usize) -> Result<bool, JournalError> {
-        let closed = index + 1 < self.segments.len() || self.segments[index].header.first_seq <= self.sealed;
-        let mode = if closed { OpenMode::Read } else { OpenMode::ReadDirect };
-        let file = match self.disk.run(Op::Open { path: &self.segments[index].path, mode }) {
-            Ok(crate::disk::Outcome::Opened(file)) => file,
-            Ok(_) => unreachable!("open opens"),
-            // Renamed since it was listed.
-            Err(error) if error.is_missing() => {
-                let first_seq = self.segments[index].header.first_seq;
-                self.refresh()?;
-                let again = self.segments.iter().position(|segment| segment.header.first_seq == first_seq);
-                let index = again.ok_or_else(|| self.disk_error(error))?;
-                return self.open_renamed(index, mode);
+        let first_seq = self.segments[index].header.first_seq;
+        for _ in 0..LIST_TRIES {
+            let listed = self.segments.iter().position(|segment| segment.header.first_seq == first_seq);
+            let Some(index) = listed else { return self.taken_away() };
+            let closed = index + 1 < self.segments.len() || first_seq <= self.sealed;
+            let mode = if closed { OpenMode::Read } else { OpenMode::ReadDirect };
+            match self.disk.run(Op::Open { path: &self.segments[index].path, mode }) {
+                Ok(Outcome::Opened(file)) => return self.begin(index, file).map(|()| true),
+                Ok(_) => unreachable!("open opens"),
+                // Renamed since it was listed, or taken away.
+                Err(error) if error.is_missing() => self.refresh()?,
+                Err(error) => return Err(at(&self.segments[index].path, error)),
             }
-            Err(error) => return Err(at(&self.segments[index].path, error)),
-        };
-        self.begin(index, file);
-        Ok(true)
+        }
+        self.taken_away()
     }
 
-    fn open_renamed(&mut self, index: usize, mode: OpenMode) -> Result<bool, JournalError> {
-        let path = self.segments[index].path.clone();
-        let file = open(&mut self.disk, &path, mode)?;
-        self.begin(index, file);
-        Ok(true)
-    }
-
-    fn begin(&mut self, index: usize, file: FileId) {
+    fn begin(&mut self, index: usize, file: FileId) -> Result<(), JournalError> {
         self.window.forget();
         let Segment { header, header_crc, .. } = &self.segments[index];
         self.current = header.first_seq;
@@ -494,6 +487,23 @@ impl<D: Disk> JournalReader<D> {
             Some(chain) => Place::Chain(chain),
             None => Place::VersionOne { file, at: V1_HEADER_BYTES as u64, epoch: header.epoch },
         };
+        self.seek()
+    }
+
+    /// In a version 2 segment, goes on to near the first wanted frame.
+    fn seek(&mut self) -> Result<(), JournalError> {
+        let Place::Chain(chain) = self.place else { return Ok(()) };
+        if self.from <= chain.next_seq {
+            return Ok(());
+        }
+        let known = self.sealed.max(self.seen).max(self.durable.unwrap_or_default());
+        let found = seek(&mut self.disk, &mut self.window, &chain, self.from, known);
+        let (chain, durable) = found.map_err(|error| self.disk_error(error))?;
+        self.window.forget();
+        self.at_seq = chain.next_seq;
+        self.seen = self.seen.max(durable);
+        self.place = Place::Chain(chain);
+        Ok(())
     }
 
     fn close_current(&mut self) -> Result<(), JournalError> {
@@ -505,78 +515,6 @@ impl<D: Disk> JournalReader<D> {
         }
         self.place = Place::Between;
         Ok(())
-    }
-
-    fn known_durable_once(&mut self, window: &mut Window) -> Result<Seq, JournalError> {
-        if let Place::Chain(chain) = &self.place
-            && let Some(durable) = recover::known_durable_at_end(&mut self.disk, window, &self.dir, chain, self.seen)?
-        {
-            return Ok(durable);
-        }
-        recover::known_durable(&mut self.disk, window, &self.dir)
-    }
-
-    fn known_durable(&mut self) -> Result<Seq, JournalError> {
-        let mut window = Window::new(READ_CHUNK_BYTES);
-        let mut tries = 0;
-        let durable = loop {
-            match self.known_durable_once(&mut window) {
-                Err(JournalError::Disk { error, .. }) if error.is_missing() && tries < LIST_TRIES => tries += 1,
-                other => break other,
-            }
-        };
-        window.release(&mut self.disk);
-        durable
-    }
-
-    /// Lists the directory, reading the headers of files not known yet.
-    fn refresh(&mut self) -> Result<(), JournalError> {
-        let mut window = Window::new(ALIGNMENT_BYTES_MAX);
-        let mut tries = 0;
-        let listed = loop {
-            match self.list(&mut window) {
-                Err(JournalError::Disk { error, .. }) if error.is_missing() && tries < LIST_TRIES => tries += 1,
-                other => break other,
-            }
-        };
-        window.release(&mut self.disk);
-        self.segments = listed?;
-        Ok(())
-    }
-
-    fn list(&mut self, window: &mut Window) -> Result<Vec<Segment>, JournalError> {
-        let (names, has_seal) = recover::list(&mut self.disk, &self.dir)?;
-        if has_seal {
-            self.sealed = self.sealed.max(recover::sealed(&mut self.disk, window, &self.dir)?);
-        }
-        let mut segments = Vec::with_capacity(names.len());
-        for name in names {
-            let path = self.dir.join(name);
-            if let Some(known) = self.segments.iter().find(|known| known.path == path && !names::is_spare(&path)) {
-                segments.push(known.clone());
-                continue;
-            }
-            let file = open(&mut self.disk, &path, OpenMode::ReadDirect)?;
-            let header = recover::header(&mut self.disk, window, file).map_err(|error| at(&path, error))?;
-            run(&mut self.disk, &path, Op::Close { file })?;
-            match header {
-                Ok((header, header_crc)) => segments.push(Segment { path, header, header_crc }),
-                Err(HeaderError::Version(version)) => return Err(JournalError::Version { segment: path, version }),
-                // Not begun yet, or damaged: then what it held is missed, if it was acknowledged.
-                Err(_) => {}
-            }
-        }
-        segments.sort_by_key(|segment| segment.header.first_seq);
-        Ok(segments)
-    }
-
-    fn check_it_is_a_journal(&mut self) -> Result<(), JournalError> {
-        let op = Op::List { path: &self.dir };
-        let crate::disk::Outcome::Names(names) = run(&mut self.disk, &self.dir, op)? else {
-            unreachable!("list lists")
-        };
-        let known = |name: &PathBuf| names::may_be_segment(name) || name == Path::new(names::LOCK);
-        if names.iter().any(known) { Ok(()) } else { Err(JournalError::Empty { dir: self.dir.clone() }) }
     }
 
     fn corrupt(&self, offset: u64, seq: Seq, durable: Seq, damage: Damage) -> JournalError {

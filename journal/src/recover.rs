@@ -1,5 +1,6 @@
 //! Carrying out recovery: gathers the facts, asks the table, applies its verdict.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -8,11 +9,12 @@ use ticktape_core::Seq;
 use crate::disk::{BufferId, Disk, DiskError, FileId, Op, OpenMode, Outcome};
 use crate::error::{Damage, JournalError};
 use crate::format::seal;
-use crate::format::segment::{HeaderError, SegmentHeader, stored_crc};
+use crate::format::segment::{HeaderError, SegmentHeader, Version, stored_crc};
 use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN, READ_CHUNK_BYTES};
 use crate::names;
 use crate::recovery::{self, Refusal, SegmentFacts, Verdict, decide};
-use crate::scan::{Chain, Scan, evidence_without_header, is_blank, look_behind, scan};
+use crate::release::Closed;
+use crate::scan::{Chain, Scan, evidence_behind_mark, evidence_without_header, is_blank, look_behind, scan};
 use crate::window::Window;
 
 /// What a journal held when it was opened.
@@ -65,6 +67,17 @@ struct Stray {
     error: HeaderError,
     /// Whether the whole file is zeros.
     blank: bool,
+    /// The seq that it begins at, by its name or its first commit.
+    first_seq: Option<Seq>,
+}
+
+/// What a journal goes on from.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) recovered: Recovered,
+    pub(crate) link: Link,
+    /// The segments that were kept.
+    pub(crate) closed: VecDeque<Closed>,
 }
 
 /// A disk with the paths that its errors are about.
@@ -80,6 +93,16 @@ pub(crate) fn open<D: Disk>(disk: &mut D, path: &Path, mode: OpenMode) -> Result
     match run(disk, path, Op::Open { path, mode })? {
         Outcome::Opened(file) => Ok(file),
         _ => unreachable!("open opens"),
+    }
+}
+
+/// Opens a file that was just listed, for reading beside a writer. `None` where it is no longer there: no segment loses its final
+/// name unless it is taken away. A spare may have got that name, so a missing one is an error, and to be listed again.
+pub(crate) fn open_listed<D: Disk>(disk: &mut D, path: &Path) -> Result<Option<FileId>, JournalError> {
+    match open(disk, path, OpenMode::ReadDirect) {
+        Ok(file) => Ok(Some(file)),
+        Err(JournalError::Disk { error, .. }) if error.is_missing() && !names::is_spare(path) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -159,6 +182,8 @@ struct Facts {
     segments: Vec<Segment>,
     scans: Vec<Option<Scan>>,
     strays: Vec<Stray>,
+    /// Files that were given up to be used again.
+    free: Vec<PathBuf>,
     /// What the seal file and files without a header prove.
     durable: Seq,
 }
@@ -181,8 +206,8 @@ impl Facts {
     }
 }
 
-/// Recovers `dir`, which exists and is locked.
-pub(crate) fn recover<D: Disk>(disk: &mut D, dir: &Path) -> Result<(Recovered, Link), JournalError> {
+/// Recovers `dir`, which exists and is locked. A snapshot covers everything up to `covered`.
+pub(crate) fn recover<D: Disk>(disk: &mut D, dir: &Path, covered: Seq) -> Result<Opening, JournalError> {
     let mut window = Window::new(READ_CHUNK_BYTES);
     let mut facts = list_facts(disk, &mut window, dir, OpenMode::Write)?;
     let last = read_back_to_the_acknowledged(disk, &mut window, &mut facts, OpenMode::Write)?;
@@ -191,50 +216,66 @@ pub(crate) fn recover<D: Disk>(disk: &mut D, dir: &Path) -> Result<(Recovered, L
         read(disk, &mut window, &mut facts, before, OpenMode::Write)?;
     }
     let first = facts.segments.first().map(|segment| segment.header.first_seq);
-    if let Some(error) = first.and_then(|first| lost_header(&facts, Seq::ZERO..first)) {
+    // What a snapshot covers nobody misses.
+    let missed = first.filter(|&first| covered == Seq::ZERO || first > covered.next());
+    if let Some(error) = missed.and_then(|first| lost_header(&facts, Seq::ZERO..first)) {
         window.release(disk);
         return Err(error);
     }
     let stray = facts.strays.iter().any(|stray| !stray.blank);
-    let mut verdict = decide(&facts.table(), facts.durable, stray);
+    let mut verdict = decide(&facts.table(), facts.durable, stray, covered);
     while let Verdict::Refuse(Refusal::Unlinked { segment, .. }) = verdict
         && facts.scans[segment - 1].is_none()
     {
         // Where the one before it ends tells a segment that is missing between the two from one that does not belong here.
         read(disk, &mut window, &mut facts, segment - 1, OpenMode::ReadDirect)?;
-        verdict = decide(&facts.table(), facts.durable, stray);
+        verdict = decide(&facts.table(), facts.durable, stray, covered);
     }
     window.release(disk);
     match verdict {
-        Verdict::Empty => {
+        Verdict::Begin { next_seq } => {
+            take_free_away(disk, dir, &facts.free)?;
             set_strays_aside(disk, dir, &facts.strays)?;
-            let empty =
-                Recovered { first_seq: Seq::FIRST, next_seq: Seq::FIRST, last_epoch: 0, cut: None, segments: 0 };
-            Ok((empty, Link::default()))
+            let recovered = Recovered { first_seq: next_seq, next_seq, last_epoch: 0, cut: None, segments: 0 };
+            Ok(Opening { recovered, link: Link::default(), closed: VecDeque::new() })
         }
         Verdict::Adopt { keep, next_seq, cut } => adopt(disk, dir, &facts, keep, next_seq, cut),
-        Verdict::Refuse(refusal) => Err(refuse(dir, &facts, refusal)),
+        Verdict::Refuse(refusal) => Err(refuse(dir, &facts, refusal, covered)),
     }
 }
 
 /// All but what is in the segments.
 fn list_facts<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path, mode: OpenMode) -> Result<Facts, JournalError> {
     let (names, has_seal) = list(disk, dir)?;
-    let mut facts = Facts { segments: Vec::new(), scans: Vec::new(), strays: Vec::new(), durable: Seq::ZERO };
+    let mut facts =
+        Facts { segments: Vec::new(), scans: Vec::new(), strays: Vec::new(), free: Vec::new(), durable: Seq::ZERO };
     if has_seal {
         facts.durable = sealed(disk, window, dir)?;
     }
     for name in names {
         let path = dir.join(name);
-        let file = open(disk, &path, mode)?;
+        let file = match mode {
+            OpenMode::ReadDirect => open_listed(disk, &path)?,
+            _ => Some(open(disk, &path, mode)?),
+        };
+        let Some(file) = file else { continue };
         match header(disk, window, file).map_err(|error| at(&path, error))? {
             Ok((header, header_crc)) => facts.segments.push(Segment { path: path.clone(), header, header_crc }),
             Err(HeaderError::Version(version)) => return Err(JournalError::Version { segment: path, version }),
+            Err(error @ HeaderError::Recycled) => {
+                match evidence_behind_mark(disk, window, file).map_err(|error| at(&path, error))? {
+                    None => facts.free.push(path.clone()),
+                    Some((first, durable)) => {
+                        facts.durable = facts.durable.max(durable);
+                        facts.strays.push(Stray { path: path.clone(), error, blank: false, first_seq: Some(first) });
+                    }
+                }
+            }
             Err(error) => {
                 let durable = evidence_without_header(disk, window, file).map_err(|error| at(&path, error))?;
                 facts.durable = facts.durable.max(durable);
                 let blank = is_blank(disk, window, file).map_err(|error| at(&path, error))?;
-                facts.strays.push(Stray { path: path.clone(), error, blank });
+                facts.strays.push(Stray { first_seq: named_seq(&path), path: path.clone(), error, blank });
             }
         }
         run(disk, &path, Op::Close { file })?;
@@ -297,18 +338,18 @@ pub(crate) fn named_seq(path: &Path) -> Option<Seq> {
     path.file_stem()?.to_str()?.parse().ok().map(Seq)
 }
 
-/// The error of a file that by its name begins at one of `seqs` and has lost its header. Where something was acknowledged from
+/// The error of a file that begins at one of `seqs` and has lost its header. Where something was acknowledged from
 /// its seq on, and segments follow, it is no leftover of a crash: they were begun after it was written.
 fn lost_header(facts: &Facts, seqs: Range<Seq>) -> Option<JournalError> {
     let durable = facts.durable();
     facts.strays.iter().filter(|stray| !stray.blank).find_map(|stray| {
-        let seq = named_seq(&stray.path).filter(|seq| seqs.contains(seq) && *seq <= durable)?;
+        let seq = stray.first_seq.filter(|seq| seqs.contains(seq) && *seq <= durable)?;
         let damage = Damage::Header(stray.error);
         Some(JournalError::Corrupt { segment: stray.path.clone(), offset: 0, seq, durable, damage })
     })
 }
 
-fn refuse(dir: &Path, facts: &Facts, refusal: Refusal) -> JournalError {
+fn refuse(dir: &Path, facts: &Facts, refusal: Refusal, covered: Seq) -> JournalError {
     let durable = facts.durable();
     if let Some(stray) = facts.strays.iter().find(|stray| !stray.blank)
         && let Refusal::Missing { seq } | Refusal::Damaged { seq, .. } | Refusal::Unlinked { seq, .. } = refusal
@@ -332,6 +373,10 @@ fn refuse(dir: &Path, facts: &Facts, refusal: Refusal) -> JournalError {
             let path = facts.segments[segment].path.clone();
             JournalError::Corrupt { segment: path, offset: 0, seq, durable, damage: Damage::Unlinked }
         }
+        Refusal::SnapshotGap { first } => JournalError::SnapshotGap { dir: dir.to_owned(), snapshot: covered, first },
+        Refusal::BehindSnapshot { last } => {
+            JournalError::JournalBehindSnapshot { dir: dir.to_owned(), durable: last, snapshot: covered }
+        }
         Refusal::Duplicate { segment } => JournalError::Duplicate {
             segment: facts.segments[segment].path.clone(),
             other: facts.segments[segment - 1].path.clone(),
@@ -347,7 +392,8 @@ fn adopt<D: Disk>(
     keep: usize,
     next_seq: Seq,
     cut: bool,
-) -> Result<(Recovered, Link), JournalError> {
+) -> Result<Opening, JournalError> {
+    take_free_away(disk, dir, &facts.free)?;
     // Highest first, each made durable before the next: a crash in between leaves a log that only ends earlier.
     for segment in facts.segments[keep..].iter().rev() {
         run(disk, &segment.path, Op::Delete { path: &segment.path })?;
@@ -386,7 +432,34 @@ fn adopt<D: Disk>(
         cut: cut.then(|| cut_of(facts, keep, next_seq)),
         segments: keep,
     };
-    Ok((recovered, link))
+    Ok(Opening { recovered, link, closed: closed(dir, &facts.segments[..keep], next_seq) })
+}
+
+/// The segments that were kept, under their final names; the log ends before `next_seq`.
+fn closed(dir: &Path, segments: &[Segment], next_seq: Seq) -> VecDeque<Closed> {
+    let ends = segments.iter().skip(1).map(|segment| segment.header.first_seq).chain([next_seq]);
+    let closed = segments.iter().zip(ends).map(|(segment, next_seq)| {
+        let SegmentHeader { first_seq, version, .. } = segment.header;
+        let (salt, alignment) = match version {
+            Version::One => (0, 0),
+            Version::Two { salt, alignment, .. } => (salt, alignment),
+        };
+        let is_spare = names::is_spare(&segment.path);
+        let path = if is_spare { names::segment(dir, first_seq) } else { segment.path.clone() };
+        Closed { path, first_seq, next_seq, salt, alignment }
+    });
+    closed.collect()
+}
+
+/// Deletes what was given up to be used again: the next use begins with new files, which are sized as is configured now.
+fn take_free_away<D: Disk>(disk: &mut D, dir: &Path, free: &[PathBuf]) -> Result<(), JournalError> {
+    for path in free {
+        run(disk, path, Op::Delete { path })?;
+    }
+    if !free.is_empty() {
+        run(disk, dir, Op::SyncDir { path: dir })?;
+    }
+    Ok(())
 }
 
 fn cut_of(facts: &Facts, keep: usize, next_seq: Seq) -> Cut {

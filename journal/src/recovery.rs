@@ -6,12 +6,18 @@
 //! | in the last segment, bytes follow that are no commit of it | below E | cut there |
 //! | in a segment before the last, or at a gap or a broken link between two | below E | cut there, delete the later ones |
 //! | any of these | E or above | refuse: acknowledged data is damaged or missing |
-//! | no segment at all | 0 | empty |
-//! | no segment at all | above 0 | refuse: missing |
+//! | no segment at all | up to C | begin at C + 1 |
+//! | no segment at all | above C | refuse: missing |
 //! | two segments begin at the same seq | any | refuse: duplicate |
 //!
+//! C is what a snapshot covers, 0 without one. Above 0 it adds two refusals to what would be adopted: the first segment begins
+//! after C + 1, so that seqs are in neither; the log ends before C, so that it lacks what the snapshot rests on.
+//!
+//! Files that were given up to be used again (they begin with a recycle mark) are no segments: the caller leaves them out, and
+//! deletes them when the verdict is not to refuse. A journal may begin late: what is before its first segment was released.
+//!
 //! Before all that the caller refuses a file without a sound header whose name puts it before the first segment, where
-//! anything was acknowledged from its seq on.
+//! anything was acknowledged from its seq on; unless a snapshot covers all that is before the first segment.
 //!
 //! "Known durable" is the highest `durable` of any commit that is evidence, of the seal file, and, for each segment after a
 //! version 1 segment, of the frames before it: version 1 synced before it rolled.
@@ -77,6 +83,16 @@ pub enum Refusal {
         /// The first seq that cannot be read.
         seq: Seq,
     },
+    /// Seqs are neither covered by the snapshot nor in the journal, which begins after them.
+    SnapshotGap {
+        /// The journal's first seq.
+        first: Seq,
+    },
+    /// The log ends before what the snapshot covers.
+    BehindSnapshot {
+        /// Its last seq.
+        last: Seq,
+    },
     /// Two segments claim the same frames.
     Duplicate {
         /// The index of the second; the one before it is the first.
@@ -87,8 +103,11 @@ pub enum Refusal {
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// There is nothing: begin at seq 1.
-    Empty,
+    /// There is nothing: begin at this seq, 1 or the one after what a snapshot covers.
+    Begin {
+        /// The seq to begin with.
+        next_seq: Seq,
+    },
     /// Keep the first `keep` segments, up to before `next_seq`; delete the others, highest first.
     Adopt {
         /// How many segments stay.
@@ -102,20 +121,26 @@ pub enum Verdict {
     Refuse(Refusal),
 }
 
-/// Decides over `segments`, ordered by `first_seq`, with what else is known to have been `durable`.
+/// Decides over `segments`, ordered by `first_seq`, with what else is known to have been `durable`, and what a snapshot has
+/// `covered`: everything up to that seq, [`Seq::ZERO`] without one.
 ///
 /// `stray` says that there are files which were begun as segments but whose header cannot be read.
-pub fn decide(segments: &[SegmentFacts], durable: Seq, stray: bool) -> Verdict {
+pub fn decide(segments: &[SegmentFacts], durable: Seq, stray: bool, covered: Seq) -> Verdict {
     if let Some(at) = segments.windows(2).position(|pair| pair[0].first_seq == pair[1].first_seq) {
         return Verdict::Refuse(Refusal::Duplicate { segment: at + 1 });
     }
     let durable = known_durable(segments, durable);
     let Some(first) = segments.first() else {
-        return match durable {
-            Seq::ZERO => Verdict::Empty,
-            _ => Verdict::Refuse(Refusal::Missing { seq: Seq::FIRST }),
+        let next_seq = covered.next();
+        return if durable <= covered {
+            Verdict::Begin { next_seq }
+        } else {
+            Verdict::Refuse(Refusal::Missing { seq: next_seq })
         };
     };
+    if covered > Seq::ZERO && first.first_seq > covered.next() {
+        return Verdict::Refuse(Refusal::SnapshotGap { first: first.first_seq });
+    }
     let mut next_seq = first.first_seq;
     for (index, segment) in segments.iter().enumerate() {
         let after = segments.get(index + 1);
@@ -138,6 +163,10 @@ pub fn decide(segments: &[SegmentFacts], durable: Seq, stray: bool) -> Verdict {
                 Some(_) if clean => Refusal::Missing { seq: next_seq },
                 _ => Refusal::Damaged { segment: index, seq: next_seq },
             });
+        }
+        let last = Seq(next_seq.0 - 1);
+        if last < covered {
+            return Verdict::Refuse(Refusal::BehindSnapshot { last });
         }
         let cut = after.is_some() || !clean || stray;
         // A segment that was begun and holds nothing goes, so that the next one can begin at the same seq.
@@ -168,28 +197,33 @@ mod tests {
 
     /// Every directory of up to three segments over a handful of seqs, links and ends, with every mark: some of them no crash
     /// leaves behind, and all of them must come out right.
-    fn every_directory(mut check: impl FnMut(&[SegmentFacts], Seq, bool)) -> usize {
+    fn every_directory(mut check: impl FnMut(&[SegmentFacts], Seq, bool, Seq)) -> usize {
         let mut cases = 0;
         let ends = |first: u64| (first..=first + 2).flat_map(|next| [(next, true), (next, false)]);
         let mut each = |segments: &[SegmentFacts]| {
             for durable in 0..=7 {
-                for stray in [false, true] {
+                for (stray, covered) in [false, true].into_iter().flat_map(|stray| (0..=7).map(move |seq| (stray, seq)))
+                {
                     cases += 1;
-                    check(segments, Seq(durable), stray);
+                    check(segments, Seq(durable), stray, Seq(covered));
                 }
             }
         };
         each(&[]);
-        for (end_a, clean_a) in ends(1) {
-            let a = segment(1, 10, (0, 0), Some((end_a, clean_a)));
+        // A journal that begins late goes on from a segment that is gone.
+        let beginnings = [(1, (0, 0)), (3, (5, 5))].into_iter();
+        for (first_a, link_a, (end_a, clean_a)) in
+            beginnings.flat_map(|(first, link)| ends(first).map(move |end| (first, link, end)))
+        {
+            let a = segment(first_a, 10, link_a, Some((end_a, clean_a)));
             each(&[a]);
-            for first_b in 1..=4 {
+            for first_b in first_a..=first_a + 3 {
                 for (end_b, clean_b) in ends(first_b) {
                     for link in LINKS_TO_A {
                         let b = segment(first_b, 20, link, Some((end_b, clean_b)));
                         each(&[a, b]);
                         each(&[SegmentFacts { scan: None, ..a }, b]);
-                        for first_c in first_b..=5 {
+                        for first_c in first_b..=first_a + 4 {
                             for link in [(20, CHECKSUM), (99, CHECKSUM), (20, 0)] {
                                 each(&[a, b, segment(first_c, 30, link, Some((first_c + 1, true)))]);
                             }
@@ -234,9 +268,9 @@ mod tests {
 
     #[test]
     fn nothing_acknowledged_is_ever_cut_and_nothing_unacknowledged_ever_refused() {
-        let (mut adopted, mut refused, mut unlinked) = (0, 0, 0);
-        let cases = every_directory(|segments, durable, stray| {
-            let verdict = decide(segments, durable, stray);
+        let (mut adopted, mut refused, mut unlinked, mut behind, mut gaps) = (0, 0, 0, 0, 0);
+        let cases = every_directory(|segments, durable, stray, covered| {
+            let verdict = decide(segments, durable, stray, covered);
             let duplicate = segments.windows(2).any(|pair| pair[0].first_seq == pair[1].first_seq);
             match verdict {
                 Verdict::Refuse(Refusal::Duplicate { segment }) => {
@@ -246,20 +280,28 @@ mod tests {
                 _ => assert!(!duplicate),
             }
             if segments.is_empty() {
-                let expected = match durable {
-                    Seq::ZERO => Verdict::Empty,
-                    _ => Verdict::Refuse(Refusal::Missing { seq: Seq(1) }),
+                let next_seq = Seq(covered.0 + 1);
+                let expected = match durable.0.saturating_sub(covered.0) {
+                    0 => Verdict::Begin { next_seq },
+                    _ => Verdict::Refuse(Refusal::Missing { seq: next_seq }),
                 };
                 assert_eq!(verdict, expected);
                 return;
             }
+            let late = (1..segments[0].first_seq.0).any(|seq| seq > covered.0) && covered > Seq::ZERO;
+            assert_eq!(
+                late,
+                matches!(verdict, Verdict::Refuse(Refusal::SnapshotGap { .. })),
+                "{segments:?} {covered:?}"
+            );
             let (end, last) = unbroken(segments);
             match verdict {
-                Verdict::Empty => panic!("there are segments"),
+                Verdict::Begin { .. } => panic!("there are segments"),
                 Verdict::Adopt { keep, next_seq, cut } => {
                     adopted += 1;
                     assert!(durable < next_seq, "acknowledged data was cut: {segments:?} {durable:?}");
                     assert_eq!(next_seq, Seq(end));
+                    assert!(covered < next_seq, "the snapshot rests on what is not there");
                     assert!(keep == last + 1 || keep == last && segments[last].first_seq.0 == end);
                     let clean = segments[last].scan.is_none_or(|scan| scan.clean);
                     assert_eq!(cut, stray || !clean || last + 1 < segments.len());
@@ -277,40 +319,56 @@ mod tests {
                     assert!(durable >= seq && seq == Seq(end) && segment == last + 1);
                     assert!(segments[segment].first_seq <= seq);
                 }
+                Verdict::Refuse(Refusal::SnapshotGap { first }) => {
+                    gaps += 1;
+                    assert_eq!(first, segments[0].first_seq);
+                }
+                Verdict::Refuse(Refusal::BehindSnapshot { last }) => {
+                    behind += 1;
+                    // Damage of what was acknowledged is the worse news.
+                    assert!(durable <= last && last < covered && last == Seq(end - 1));
+                }
                 Verdict::Refuse(Refusal::Duplicate { .. }) => unreachable!("returned above"),
             }
         });
-        assert!(cases > 10_000 && adopted > 1_000 && refused > 1_000 && unlinked > 1_000);
+        assert!(cases > 100_000 && adopted > 1_000 && refused > 1_000 && unlinked > 1_000);
+        assert!(behind > 1_000 && gaps > 1_000);
     }
 
     #[test]
     fn evidence_in_a_later_segment_forbids_to_cut_an_earlier_one() {
         let mut b = segment(4, 20, (10, CHECKSUM), Some((6, true)));
         let a = segment(1, 10, (0, 0), Some((3, false)));
-        assert_eq!(decide(&[a, b], Seq(0), false), Verdict::Adopt { keep: 1, next_seq: Seq(3), cut: true });
+        assert_eq!(decide(&[a, b], Seq(0), false, Seq::ZERO), Verdict::Adopt { keep: 1, next_seq: Seq(3), cut: true });
         b.scan = Some(ScanFacts { next_seq: Seq(6), epoch: 1, checksum: CHECKSUM, durable: Seq(3), clean: true });
-        assert_eq!(decide(&[a, b], Seq(0), false), Verdict::Refuse(Refusal::Damaged { segment: 0, seq: Seq(3) }));
+        assert_eq!(
+            decide(&[a, b], Seq(0), false, Seq::ZERO),
+            Verdict::Refuse(Refusal::Damaged { segment: 0, seq: Seq(3) })
+        );
     }
 
     #[test]
     fn an_epoch_that_falls_breaks_the_link() {
         let mut a = segment(1, 10, (0, 0), Some((3, true)));
         let mut b = segment(3, 20, (10, CHECKSUM), Some((5, true)));
-        assert_eq!(decide(&[a, b], Seq(4), false), Verdict::Adopt { keep: 2, next_seq: Seq(5), cut: false });
+        assert_eq!(decide(&[a, b], Seq(4), false, Seq::ZERO), Verdict::Adopt { keep: 2, next_seq: Seq(5), cut: false });
         a.scan.as_mut().unwrap().epoch = 2;
         let refused = Verdict::Refuse(Refusal::Unlinked { segment: 1, seq: Seq(3) });
-        assert_eq!(decide(&[a, b], Seq(4), false), refused);
-        assert_eq!(decide(&[a, b], Seq(2), false), Verdict::Adopt { keep: 1, next_seq: Seq(3), cut: true });
+        assert_eq!(decide(&[a, b], Seq(4), false, Seq::ZERO), refused);
+        assert_eq!(decide(&[a, b], Seq(2), false, Seq::ZERO), Verdict::Adopt { keep: 1, next_seq: Seq(3), cut: true });
         b.epoch = 2;
-        assert_eq!(decide(&[a, b], Seq(4), false), Verdict::Adopt { keep: 2, next_seq: Seq(5), cut: false });
+        assert_eq!(decide(&[a, b], Seq(4), false, Seq::ZERO), Verdict::Adopt { keep: 2, next_seq: Seq(5), cut: false });
         (a.scan, a.epoch) = (None, 3);
-        assert_eq!(decide(&[a, b], Seq(4), false), refused);
+        assert_eq!(decide(&[a, b], Seq(4), false, Seq::ZERO), refused);
     }
 
     #[test]
     fn version_1_synced_before_it_rolled() {
         let (a, b) = (segment(1, 0, (0, 0), Some((3, false))), segment(4, 0, (0, 0), Some((6, false))));
-        assert_eq!(decide(&[a, b], Seq(0), false), Verdict::Refuse(Refusal::Damaged { segment: 0, seq: Seq(3) }));
-        assert_eq!(decide(&[b], Seq(0), false), Verdict::Adopt { keep: 1, next_seq: Seq(6), cut: true });
+        assert_eq!(
+            decide(&[a, b], Seq(0), false, Seq::ZERO),
+            Verdict::Refuse(Refusal::Damaged { segment: 0, seq: Seq(3) })
+        );
+        assert_eq!(decide(&[b], Seq(0), false, Seq::ZERO), Verdict::Adopt { keep: 1, next_seq: Seq(6), cut: true });
     }
 }

@@ -5,6 +5,7 @@ use ticktape_core::{Frame, FrameError, Kind, Seq, frame};
 use crate::disk::{Disk, DiskError, FileId};
 use crate::error::Damage;
 use crate::format::commit::{self, CommitError, CommitHeader};
+use crate::format::recycle::RecycleMark;
 use crate::format::segment::{self, SegmentHeader, Version};
 use crate::format::{u32_at, u64_at};
 use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN};
@@ -17,6 +18,8 @@ pub(crate) struct Chain {
     pub(crate) file: FileId,
     pub(crate) salt: u64,
     pub(crate) alignment: usize,
+    /// Whether commits of an earlier use may stand where none of this one does.
+    pub(crate) recycled: bool,
     /// Where the next commit is to start.
     pub(crate) at: u64,
     /// The checksum it has to carry as `previous`; `None` accepts any, where the header is lost.
@@ -38,11 +41,12 @@ pub(crate) struct Found {
 impl Chain {
     /// The chain of a version 2 segment with this header and header checksum; `None` for version 1.
     pub(crate) fn begin(file: FileId, header: &SegmentHeader, header_crc: u32) -> Option<Chain> {
-        let Version::Two { salt, alignment, .. } = header.version else { return None };
+        let Version::Two { salt, alignment, recycled, .. } = header.version else { return None };
         Some(Chain {
             file,
             salt,
             alignment: alignment as usize,
+            recycled,
             at: u64::from(alignment),
             previous: Some(header_crc),
             next_seq: header.first_seq,
@@ -57,6 +61,9 @@ impl Chain {
         window: &mut Window,
     ) -> Result<Result<Found, Damage>, DiskError> {
         let head = window.view(disk, self.file, self.at, self.alignment)?;
+        if self.recycled && !has_salt(head, self.salt) {
+            return Ok(Err(Damage::Commit(CommitError::Blank)));
+        }
         let declared = match CommitHeader::declared_bytes(head, self.alignment) {
             Ok(bytes) => bytes,
             Err(error) => return Ok(Err(Damage::Commit(error))),
@@ -131,12 +138,30 @@ pub(crate) fn scan<D: Disk>(
     Ok(Scan { facts, end_offset: chain.at, damage })
 }
 
+/// Whether a block begins a commit with this salt, as far as can be seen without its checksum.
+///
+/// In a recycled segment this decides what is there: a block without the salt counts as blank, whatever it holds. The argument:
+/// - What an earlier use left behind is not told from a part of a torn write by anything but the salt. Neither is evidence:
+///   only a sound commit with the salt is, and such a one has the salt in its first block.
+/// - So the end of the log is where it would be over zeros: before the first block that is no sound commit with the salt that
+///   continues the chain. A torn write of the newest commit leaves its head (salt, no checksum: told as torn) or only later parts
+///   of it (no salt: as if nothing had been written). Either way nothing of it was acknowledged.
+/// - Rot in what was acknowledged is noticed by what comes later, here as over zeros: the `durable` of later commits, which are
+///   found by their salt wherever they stand, of later segments, and of the seal file. Where the rot took the salt itself, the
+///   place reads as blank, which is no less an end before what is known to have been durable: refused.
+/// - So nothing has to be zeroed ahead for the log's sake, and the extents are written ones: it costs nothing not to.
+///
+/// Looking at the salt before the checksum also means that stale payloads full of commit headers cost a reader nothing.
+pub(crate) fn has_salt(block: &[u8], salt: u64) -> bool {
+    block.get(commit::SALT..commit::SALT + 8).is_some_and(|bytes| bytes == salt.to_le_bytes())
+}
+
 /// What lies behind the end of a chain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Behind {
     /// The highest `durable` of any commit there that has the segment's salt and a sound checksum.
     pub(crate) durable: Seq,
-    /// Whether there are only blanks.
+    /// Whether there are only blanks; in a recycled segment, no block with its salt.
     pub(crate) blank: bool,
 }
 
@@ -150,21 +175,13 @@ pub(crate) fn look_behind<D: Disk>(disk: &mut D, window: &mut Window, chain: &Ch
         if bytes.is_empty() {
             return Ok(behind);
         }
-        if bytes.iter().all(|&byte| byte == 0) {
-            at += bytes.len() as u64;
-            continue;
-        }
-        match CommitHeader::declared_bytes(bytes, chain.alignment) {
-            Err(CommitError::Blank) => {}
-            Err(_) => behind.blank = false,
-            Ok(declared) => {
-                behind.blank = false;
-                let bytes = window.view(disk, chain.file, at, declared)?;
-                if let Ok((header, _)) = CommitHeader::decode(bytes, chain.alignment)
-                    && header.salt == chain.salt
-                {
-                    behind.durable = behind.durable.max(header.durable);
-                }
+        let ours = has_salt(bytes, chain.salt);
+        let block = &bytes[..bytes.len().min(chain.alignment)];
+        behind.blank &= if chain.recycled { !ours } else { block.iter().all(|&byte| byte == 0) };
+        if ours && let Ok(declared) = CommitHeader::declared_bytes(bytes, chain.alignment) {
+            let bytes = window.view(disk, chain.file, at, declared)?;
+            if let Ok((header, _)) = CommitHeader::decode(bytes, chain.alignment) {
+                behind.durable = behind.durable.max(header.durable);
             }
         }
         at += chain.alignment as u64;
@@ -204,14 +221,52 @@ pub(crate) fn evidence_without_header<D: Disk>(
         if !may_be_first(&header, &lost[..alignment]) {
             continue;
         }
-        let next_seq = header.base_seq;
-        let mut chain = Chain { file, salt: header.salt, alignment, at, previous: None, next_seq, epoch: 0 };
-        while let Ok(found) = chain.step(disk, window)? {
-            durable = durable.max(found.header.durable);
-        }
-        durable = durable.max(look_behind(disk, window, &chain)?.durable);
+        durable = durable.max(evidence_of_chain(disk, window, file, at, alignment, &header)?);
     }
     Ok(durable)
+}
+
+/// What the chain that begins with the commit `first` at `at`, and what is behind it, proves to have been durable.
+fn evidence_of_chain<D: Disk>(
+    disk: &mut D,
+    window: &mut Window,
+    file: FileId,
+    at: u64,
+    alignment: usize,
+    first: &CommitHeader,
+) -> Result<Seq, DiskError> {
+    let (salt, next_seq) = (first.salt, first.base_seq);
+    let mut chain = Chain { file, salt, alignment, recycled: true, at, previous: None, next_seq, epoch: 0 };
+    let mut durable = Seq::ZERO;
+    while let Ok(found) = chain.step(disk, window)? {
+        durable = durable.max(found.header.durable);
+    }
+    Ok(durable.max(look_behind(disk, window, &chain)?.durable))
+}
+
+/// What a file with a recycle mark proves. Nothing, unless the header of a later use was lost: then the first commit, which stands
+/// at the same place in every use, has another salt than the mark says of the use that ended. Where something in that use
+/// was acknowledged, which a crash in the middle of its first write does not leave behind, returns its first seq, and up to
+/// where it proves that the journal was durable.
+pub(crate) fn evidence_behind_mark<D: Disk>(
+    disk: &mut D,
+    window: &mut Window,
+    file: FileId,
+) -> Result<Option<(Seq, Seq)>, DiskError> {
+    let Some(mark) = RecycleMark::decode(window.view(disk, file, 0, ALIGNMENT_BYTES_MAX)?) else { return Ok(None) };
+    let (at, alignment) = (u64::from(mark.alignment), mark.alignment as usize);
+    if !alignment.is_power_of_two() || !(ALIGNMENT_BYTES_MIN..=ALIGNMENT_BYTES_MAX).contains(&alignment) {
+        return Ok(None);
+    }
+    let head = window.view(disk, file, at, alignment)?;
+    let Ok(declared) = CommitHeader::declared_bytes(head, alignment) else { return Ok(None) };
+    if has_salt(head, mark.salt) {
+        return Ok(None);
+    }
+    let bytes = window.view(disk, file, at, declared)?;
+    let Ok((first, _)) = CommitHeader::decode(bytes, alignment) else { return Ok(None) };
+    let durable = evidence_of_chain(disk, window, file, at, alignment, &first)?;
+    Ok((durable >= first.base_seq).then_some((first.base_seq, durable)))
 }
 
 /// Whether this sound commit, found behind a header block that is damaged, is the segment's first, and no payload of a segment

@@ -1,6 +1,7 @@
 //! The segment that is written, the one that comes next, and the chores around them.
 //!
-//! A spare is created, reserved, zero-filled and synced under a name of its own before it is needed. Rolling to it is a
+//! A spare is created, reserved, zero-filled and synced under a name of its own before it is needed; or it is a segment whose
+//! frames were released, under such a name. Rolling to it is a
 //! matter of memory; its header goes out with its first commit, its final name comes later. One chore is under way at a
 //! time, so that the commits find the disk free.
 
@@ -12,8 +13,9 @@ use ticktape_core::{Nanos, Seq};
 use crate::disk::{BufferId, Disk, FileId};
 use crate::error::JournalError;
 use crate::housekeeping::Chore;
-use crate::limits::FILL_CHUNK_BYTES;
+use crate::limits::{ALIGNMENT_BYTES_MAX, FILL_CHUNK_BYTES, SPARES_MAX};
 use crate::recover::{Link, at};
+use crate::release::Closed;
 use crate::salt::Salts;
 
 /// The segment that commits go to.
@@ -32,6 +34,10 @@ pub(crate) struct Current {
     pub(crate) filling_to: u64,
     /// The checksum of the last commit, or of the header.
     pub(crate) chain: u32,
+    /// The seq after its last frame, once there is one.
+    pub(crate) next_seq: Seq,
+    /// Whether old commits stand behind its own.
+    pub(crate) recycled: bool,
     /// Whether it has its final name.
     pub(crate) renamed: bool,
 }
@@ -49,7 +55,9 @@ pub(crate) struct Spare {
     pub(crate) file: FileId,
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
+    /// Up to here it was written before, with zeros or whatever.
     pub(crate) filled: u64,
+    pub(crate) recycled: bool,
 }
 
 /// All segments of a journal that are open.
@@ -64,13 +72,20 @@ pub(crate) struct Segments {
     pub(crate) starved: Option<JournalError>,
     /// The size of a spare for which there was no space, until what is free was measured and it is called starved.
     pub(crate) refused_bytes: Option<u64>,
-    pub(crate) spare: Option<Spare>,
+    /// What can be rolled to, the next first.
+    pub(crate) spares: VecDeque<Spare>,
     pub(crate) chore: Option<Chore>,
     /// A spare that is being made and waits for the filler's next step.
     pub(crate) partial: Option<Spare>,
     /// Segments that were rolled away from, in order: closed when everything in them is durable.
     pub(crate) retired: VecDeque<Current>,
+    /// Segments that nothing is written to any more and whose every frame is durable, in order.
+    pub(crate) closed: VecDeque<Closed>,
+    /// Everything before this seq is covered by a snapshot.
+    pub(crate) released: Seq,
     pub(crate) zeros: BufferId,
+    /// For recycle marks.
+    pub(crate) mark: BufferId,
     salts: Salts,
     pub(crate) spares_made: u64,
     pub(crate) fill_allowed_at: Nanos,
@@ -88,20 +103,25 @@ impl Segments {
         salts: Salts,
         current: Current,
         link: Link,
+        closed: VecDeque<Closed>,
         fills: bool,
     ) -> Result<Segments, JournalError> {
         let zeros = disk.allocate(FILL_CHUNK_BYTES).map_err(|error| at(dir, error))?;
+        let mark = disk.allocate(ALIGNMENT_BYTES_MAX).map_err(|error| at(dir, error))?;
         Ok(Segments {
             current,
             link,
             wanted: false,
             starved: None,
             refused_bytes: None,
-            spare: None,
+            spares: VecDeque::with_capacity(SPARES_MAX),
             chore: None,
             partial: None,
             retired: VecDeque::with_capacity(16),
+            closed,
+            released: Seq::ZERO,
             zeros,
+            mark,
             salts,
             spares_made: 0,
             fill_allowed_at: 0,
@@ -120,14 +140,14 @@ impl Segments {
     /// Whether `bytes` of commits that are not submitted yet have their place on the disk. If not, a spare is wanted.
     pub(crate) fn has_space(&mut self, bytes: u64, block: u64) -> bool {
         let fits = self.current_fits(bytes + block, block)
-            || self.spare.as_ref().is_some_and(|spare| bytes + 2 * block <= spare.bytes);
-        self.wanted |= !fits && self.spare.is_none();
+            || self.spares.front().is_some_and(|spare| bytes + 2 * block <= spare.bytes);
+        self.wanted |= !fits && self.spares.is_empty();
         fits
     }
 
     /// Goes over to the spare, if there is one.
     pub(crate) fn roll(&mut self) -> bool {
-        let Some(spare) = self.spare.take() else {
+        let Some(spare) = self.spares.pop_front() else {
             self.wanted = true;
             return false;
         };
@@ -142,6 +162,8 @@ impl Segments {
             filled: spare.filled,
             filling_to: spare.filled,
             chain: 0,
+            next_seq: Seq::ZERO,
+            recycled: spare.recycled,
             renamed: false,
         };
         self.retired.push_back(std::mem::replace(&mut self.current, next));

@@ -40,7 +40,7 @@ fn a_sound_journal_is_told_piece_by_piece() {
     assert_eq!(lines[1], "         512 commit: 512 bytes, seq 1..1, epoch 0, durable 0");
     assert_eq!(lines[2], "         576   frame: seq 1, Input, stream 1, time 10, payload 5 bytes");
     assert_eq!(lines[3], "        1024 seal: 512 bytes, before seq 2, epoch 0, durable 1");
-    assert_eq!(lines[4], "        1536 end: next seq 2, blank behind");
+    assert_eq!(lines[4], "        1536 end: next seq 2, nothing behind");
     assert_eq!(lines.last().unwrap(), "sealed: durable up to seq 2");
     let (one, summary) = told(&names::segment(dir.path(), Seq(2)));
     assert_eq!((one.len(), summary.frames), (5, 1));

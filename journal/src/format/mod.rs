@@ -1,6 +1,7 @@
 //! What stands on the disk. Each module is one table of WIRE.md.
 
 pub mod commit;
+pub mod recycle;
 pub mod seal;
 pub mod segment;
 pub mod snapshot;

@@ -12,13 +12,15 @@
 //! | 32 | 8 | previous_salt | u64 |
 //! | 40 | 4 | previous_checksum | u32 |
 //! | 44 | 4 | alignment | u32 |
-//! | 48 | 12 | reserved | zeros |
+//! | 48 | 4 | recycled | u32 |
+//! | 52 | 8 | reserved | zeros |
 //! | 60 | 4 | header_crc | u32 |
 
 use std::fmt;
 
 use ticktape_core::{Seq, crc32c};
 
+use super::recycle::RecycleMark;
 use super::{put_u32, put_u64, u32_at, u64_at};
 use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN};
 
@@ -40,8 +42,10 @@ pub const PREVIOUS_SALT: usize = 32;
 pub const PREVIOUS_CHECKSUM: usize = 40;
 /// Offset of the block size that commits are aligned to.
 pub const ALIGNMENT: usize = 44;
+/// Offset of whether the file was used before: 1, and old commits may stand where none of this use does; else 0.
+pub const RECYCLED: usize = 48;
 /// Offset of the reserved bytes.
-pub const RESERVED: usize = 48;
+pub const RESERVED: usize = 52;
 /// Offset of the CRC32C of the bytes before it.
 pub const HEADER_CRC: usize = 60;
 /// Size of the version 2 header without its padding.
@@ -86,6 +90,8 @@ pub enum Version {
         previous_checksum: u32,
         /// The block size in bytes that commits are aligned to.
         alignment: u32,
+        /// Whether commits of an earlier use of the file may stand behind its own.
+        recycled: bool,
     },
 }
 
@@ -96,6 +102,8 @@ pub enum HeaderError {
     Blank,
     /// The file ends before the header does.
     Short(usize),
+    /// A recycle mark: what the file held was released, and no commit of a next use counts.
+    Recycled,
     /// It does not begin with the magic.
     Magic,
     /// A version this program does not read.
@@ -116,6 +124,7 @@ impl fmt::Display for HeaderError {
         match *self {
             HeaderError::Blank => write!(f, "segment header is blank"),
             HeaderError::Short(bytes) => write!(f, "segment header is cut: {bytes} bytes"),
+            HeaderError::Recycled => write!(f, "free to be used again: what it held was released"),
             HeaderError::Magic => write!(f, "not a segment: it does not begin with TKTJ"),
             HeaderError::Version(version) => write!(f, "segment version {version}, this program reads 1 and 2"),
             HeaderError::Crc { stored, computed } => {
@@ -135,7 +144,7 @@ impl SegmentHeader {
     /// # Panics
     /// When it is a version 1 header: those are read, never written.
     pub fn encode(&self, block: &mut [u8]) -> u32 {
-        let Version::Two { salt, previous_salt, previous_checksum, alignment } = self.version else {
+        let Version::Two { salt, previous_salt, previous_checksum, alignment, recycled } = self.version else {
             panic!("version 1 is not written");
         };
         assert_eq!(block.len(), alignment as usize, "the header fills one block");
@@ -148,6 +157,7 @@ impl SegmentHeader {
         put_u64(block, PREVIOUS_SALT, previous_salt);
         put_u32(block, PREVIOUS_CHECKSUM, previous_checksum);
         put_u32(block, ALIGNMENT, alignment);
+        put_u32(block, RECYCLED, u32::from(recycled));
         let crc = crc32c(&block[..HEADER_CRC]);
         put_u32(block, HEADER_CRC, crc);
         crc
@@ -165,7 +175,7 @@ impl SegmentHeader {
             return Err(HeaderError::Short(block.len()));
         }
         if block[MAGIC_AT..VERSION] != MAGIC {
-            return Err(HeaderError::Magic);
+            return Err(if RecycleMark::decode(block).is_some() { HeaderError::Recycled } else { HeaderError::Magic });
         }
         let version = match u32_at(block, VERSION) {
             VERSION_1 => {
@@ -233,6 +243,10 @@ fn decode_two(block: &[u8]) -> Result<Version, HeaderError> {
     if salt == 0 {
         return Err(HeaderError::Field("salt"));
     }
+    let recycled = u32_at(block, RECYCLED);
+    if recycled > 1 {
+        return Err(HeaderError::Field("recycled"));
+    }
     if block[RESERVED..HEADER_CRC].iter().any(|&byte| byte != 0) {
         return Err(HeaderError::Field("reserved"));
     }
@@ -245,6 +259,7 @@ fn decode_two(block: &[u8]) -> Result<Version, HeaderError> {
         previous_salt: u64_at(block, PREVIOUS_SALT),
         previous_checksum: u32_at(block, PREVIOUS_CHECKSUM),
         alignment,
+        recycled: recycled == 1,
     })
 }
 
@@ -253,7 +268,7 @@ mod tests {
     use super::*;
 
     fn header() -> SegmentHeader {
-        let version = Version::Two { salt: 7, previous_salt: 5, previous_checksum: 3, alignment: 512 };
+        let version = Version::Two { salt: 7, previous_salt: 5, previous_checksum: 3, alignment: 512, recycled: false };
         SegmentHeader { first_seq: Seq(9), epoch: 2, version }
     }
 

@@ -202,7 +202,8 @@ fn version_1() -> Vec<u8> {
 
 /// A segment whose only commit has any durable seq and count.
 fn one_commit() -> Vec<u8> {
-    let version = segment::Version::Two { salt: 7, previous_salt: 0, previous_checksum: 0, alignment: 512 };
+    let version =
+        segment::Version::Two { salt: 7, previous_salt: 0, previous_checksum: 0, alignment: 512, recycled: false };
     let header = segment::SegmentHeader { first_seq: Seq(1), epoch: 1, version };
     let mut bytes = vec![0; 1024];
     let previous = header.encode(&mut bytes[..512]);

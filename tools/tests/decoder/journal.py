@@ -22,7 +22,8 @@ VERSION_1_ONLY = {0x0013}
 
 FRAME = struct.Struct("<QQHHII")
 HEADER_1 = struct.Struct("<4sIQQI")
-HEADER_2 = struct.Struct("<4sIQQQQII12sI")
+HEADER_2 = struct.Struct("<4sIQQQQIII8sI")
+MARK = struct.Struct("<4sIQQII")
 COMMIT = struct.Struct("<4sIQQQQIII12s")
 SEAL = struct.Struct("<4sIQI")
 
@@ -212,6 +213,26 @@ def evidence_without_header(data):
     return durable
 
 
+def read_mark(data):
+    """Salt and block size of the use that ended; None where there is no sound recycle mark."""
+    if len(data) < MARK.size:
+        return None
+    magic, version, _, salt, block, crc = MARK.unpack_from(data)
+    sound = magic == b"TKTR" and version == 2 and crc32c(data[:28]) == crc
+    return (salt, block) if sound else None
+
+
+def evidence_behind_mark(data, salt, block):
+    """Where the header of a later use was lost, that use's first seq, and what it proves to have been durable."""
+    first = Commit.read(data, block, block) if block in BLOCKS else None
+    if not first or first.salt == salt:
+        return None
+    chain = Chain(data, block, first.salt, None, first.base, 0)
+    durable = max([0] + [commit.durable for commit in chain])
+    durable = max(durable, behind_chain(data, chain.at, block, first.salt))
+    return (first.base, durable) if durable >= first.base else None
+
+
 def read_header(path, data):
     """The segment in a file, or None where its header is not sound."""
     if len(data) < HEADER_1.size or data[:4] != b"TKTJ":
@@ -225,10 +246,10 @@ def read_header(path, data):
         if len(data) < HEADER_2.size:
             return None
         fields = HEADER_2.unpack_from(data)
-        _, _, first_seq, epoch, salt, previous_salt, previous_checksum, block, reserved, crc = fields
+        _, _, first_seq, epoch, salt, previous_salt, previous_checksum, block, recycled, reserved, crc = fields
         previous = (previous_salt, previous_checksum)
         sound = crc32c(data[:60]) == crc and block in BLOCKS and salt != 0
-        sound = sound and not any(reserved) and not any(data[64:block])
+        sound = sound and recycled <= 1 and not any(reserved) and not any(data[64:block])
     else:
         raise Refused(f"{path}: version {version}")
     if not sound or not 1 <= first_seq <= SEQ_MAX:
@@ -258,6 +279,10 @@ def read_journal(directory):
         segment = read_header(path, data)
         if segment:
             segments.append(segment)
+        elif mark := read_mark(data):
+            if hidden := evidence_behind_mark(data, *mark):
+                durable = max(durable, hidden[1])
+                lost.append((hidden[0], path))
         else:
             durable = max(durable, evidence_without_header(data))
             stem, extension = os.path.splitext(name)

@@ -2,10 +2,12 @@
 
 use ticktape::feed::{FeedSession, MoldRequest, Packer};
 use ticktape::link::{Ack, EventMessage, Identity, Packet};
+use ticktape::mark::Mark;
 use ticktape::payload::{EpochChange, Origin};
 use ticktape::{Decode, Encode, Frame, Kind, Seq, SessionId, Timestamp};
 use ticktape_core::{crc32c, frame};
 use ticktape_journal::format::commit::{CommitHeader, HEADER_BYTES};
+use ticktape_journal::format::recycle::{self, RecycleMark};
 use ticktape_journal::format::segment::{SegmentHeader, V1_HEADER_BYTES, Version};
 use ticktape_journal::format::snapshot::{SectionBytes, SnapshotMeta};
 use ticktape_journal::format::{seal, segment, snapshot};
@@ -37,8 +39,10 @@ fn made() -> Vec<(&'static str, Vec<u8>)> {
         ("codec cancel", Order::Cancel(7).to_bytes()),
         ("session input", [&origin.encode()[..], b"buy"].concat()),
         ("epoch change", EpochChange { epoch: 3, schema_version: 9, service_name: "kv" }.encode()),
+        ("snapshot mark", Mark { at: Seq(7), state_digest: [3; 32], output_hash: 9 }.encode().to_vec()),
         ("segment header", segment_header()),
         ("segment header version 1", segment_header_version_1()),
+        ("recycle mark", recycle_mark()),
         ("commit", commit()),
         ("seal file", seal_file()),
         ("snapshot header", snapshot_header()),
@@ -85,7 +89,7 @@ fn sealed(seq: u64, timestamp: u64, kind: Kind, payload: &[u8]) -> Vec<u8> {
 
 /// The header; the zeros after it are left out.
 fn segment_header() -> Vec<u8> {
-    let version = Version::Two { salt: 7, previous_salt: 5, previous_checksum: 3, alignment: 512 };
+    let version = Version::Two { salt: 7, previous_salt: 5, previous_checksum: 3, alignment: 512, recycled: false };
     let mut block = vec![0; 512];
     SegmentHeader { first_seq: Seq(9), epoch: 2, version }.encode(&mut block);
     block.truncate(segment::HEADER_BYTES);
@@ -99,6 +103,14 @@ fn segment_header_version_1() -> Vec<u8> {
     let header = SegmentHeader { first_seq: Seq(1), epoch: 0, version: Version::One };
     assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
     bytes
+}
+
+/// The fields; the zeros after them are left out.
+fn recycle_mark() -> Vec<u8> {
+    let mut block = vec![0; 512];
+    RecycleMark { first_seq: Seq(9), salt: 7, alignment: 512 }.encode(&mut block);
+    block.truncate(recycle::BYTES);
+    block
 }
 
 /// The header and the frame; the zeros after them are left out.

@@ -2,7 +2,7 @@
 
 use ticktape::{feed, link, payload};
 use ticktape_core::{frame, limits};
-use ticktape_journal::format::{commit, seal, segment, snapshot};
+use ticktape_journal::format::{commit, recycle, seal, segment, snapshot};
 use ticktape_journal::limits::COMMIT_BYTES_MAX;
 use ticktape_shm::layout as ring;
 
@@ -81,10 +81,19 @@ fn journal() -> Vec<Expected> {
         (segment::PREVIOUS_SALT, "previous_salt"),
         (segment::PREVIOUS_CHECKSUM, "previous_checksum"),
         (segment::ALIGNMENT, "alignment"),
+        (segment::RECYCLED, "recycled"),
         (segment::RESERVED, "reserved"),
         (segment::HEADER_CRC, "header_crc"),
     ];
     let version_1 = [version_2[0], version_2[1], version_2[2], version_2[3], (segment::V1_HEADER_CRC, "header_crc")];
+    let mark = [
+        (recycle::MAGIC_AT, "magic"),
+        (recycle::VERSION, "version"),
+        (recycle::FIRST_SEQ, "first_seq"),
+        (recycle::SALT, "salt"),
+        (recycle::ALIGNMENT, "alignment"),
+        (recycle::CRC, "crc"),
+    ];
     let commit = [
         (commit::MAGIC_AT, "magic"),
         (commit::CHECKSUM, "checksum"),
@@ -102,6 +111,7 @@ fn journal() -> Vec<Expected> {
     vec![
         seamless("Journal/Segment header, version 2", &version_2, Some(segment::HEADER_BYTES)),
         seamless("Journal/Segment header, version 1", &version_1, Some(segment::V1_HEADER_BYTES)),
+        seamless("Journal/Recycle mark", &mark, Some(recycle::BYTES)),
         seamless("Journal/Commit", &commit, None),
         seamless("Journal/Seal file", &seal, Some(seal::BYTES)),
         seamless("Journal/Snapshot", &SNAPSHOT, Some(snapshot::HEADER_BYTES)),
