@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ticktape_core::Seq;
 
 use crate::disk::DiskError;
-use crate::format::snapshot::SnapshotDamage;
+use crate::format::snapshot::{SEQ, SnapshotDamage};
 
 /// What is wrong with a snapshot, or with writing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +84,7 @@ impl SnapshotError {
         match self {
             SnapshotError::WriteZero { offset, .. } => Some(*offset),
             SnapshotError::Damaged { damage, .. } => Some(damage.offset()),
+            SnapshotError::Misnamed { .. } => Some(SEQ as u64),
             _ => None,
         }
     }
@@ -116,7 +117,8 @@ impl fmt::Display for SnapshotError {
             ),
             SnapshotError::Misnamed { path, seq } => write!(
                 f,
-                "snapshot {}: it is of seq {seq}, not what its name says; give it the right name or delete it",
+                "snapshot {}: offset 8: it is of seq {seq}, not what its name says; an older snapshot or the journal alone \
+                 serves as well, delete this file",
                 path.display()
             ),
             SnapshotError::ReadBackDiffers { path } => write!(

@@ -239,7 +239,8 @@ impl Work {
 
     fn clean_up_closed(&mut self) -> Next {
         self.file = None;
-        if self.writing.is_some() && !self.is_named() { Next::Go(Stage::DeleteFailed) } else { Next::GivenUp }
+        let is_aside = self.writing.is_some() && !self.is_named();
+        if is_aside { Next::Go(Stage::DeleteFailed) } else { self.clean_up_deleted() }
     }
 
     fn clean_up_deleted(&mut self) -> Next {
