@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use ticktape_core::limits::{OUTPUT_BYTES_MAX, OUTPUTS_PER_STEP_BYTES_MAX, OUTPUTS_PER_STEP_COUNT_MAX};
 use ticktape_core::{Ctx, Decode, Effects, Encode, Frame, Kind, Seq, Service, SessionEvent, Target, Timestamp};
 
-use crate::mark::{Mark, Points, fold_output};
+use crate::mark::{Compared, Mark, Points, fold_output};
 use crate::payload::{EpochChange, Origin, decode_session, decode_session_open};
 use crate::session::{Admission, Sessions};
 use crate::timer::Timers;
@@ -466,6 +466,16 @@ impl<S: Service> Machine<S> {
     /// Remembers that the state after frame `at` has this digest, for marks to come.
     pub fn note_state_digest(&mut self, at: Seq, state_digest: [u8; 32]) {
         self.points.note_state(at, state_digest);
+    }
+
+    /// How many marks were compared with what this machine remembered of the points they speak of.
+    pub fn compared(&self) -> Compared {
+        self.points.compared()
+    }
+
+    /// How many timers are armed.
+    pub fn timers_armed(&self) -> usize {
+        self.timers.len()
     }
 
     /// The sessions that the log knows.

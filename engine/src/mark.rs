@@ -70,35 +70,53 @@ struct Point {
 
 /// What a machine itself came to at the latest marks.
 #[derive(Clone, Debug)]
-pub(crate) struct Points(VecDeque<Point>);
+pub(crate) struct Points {
+    points: VecDeque<Point>,
+    compared: Compared,
+}
+
+/// How many marks a machine found to agree or differ with what it had come to itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// By their hash of the outputs.
+    pub outputs: u64,
+    /// By their digest of the state, too: where that was noted.
+    pub states: u64,
+}
 
 impl Default for Points {
     fn default() -> Self {
-        Points(VecDeque::with_capacity(POINTS_MAX))
+        Points { points: VecDeque::with_capacity(POINTS_MAX), compared: Compared::default() }
     }
 }
 
 impl Points {
     pub(crate) fn remember(&mut self, at: Seq, output_hash: u64) {
-        if self.0.len() == POINTS_MAX {
-            self.0.pop_front();
+        if self.points.len() == POINTS_MAX {
+            self.points.pop_front();
         }
-        self.0.push_back(Point { at, output_hash, state_digest: None });
+        self.points.push_back(Point { at, output_hash, state_digest: None });
     }
 
     pub(crate) fn note_state(&mut self, at: Seq, state_digest: [u8; 32]) {
-        if let Some(point) = self.0.iter_mut().find(|point| point.at == at) {
+        if let Some(point) = self.points.iter_mut().find(|point| point.at == at) {
             point.state_digest = Some(state_digest);
         }
     }
 
     /// What differs from the mark, as far as it is remembered here.
-    pub(crate) fn compare(&self, mark: &Mark) -> Option<Divergence> {
-        let point = self.0.iter().find(|point| point.at == mark.at)?;
+    pub(crate) fn compare(&mut self, mark: &Mark) -> Option<Divergence> {
+        let point = self.points.iter().find(|point| point.at == mark.at)?;
+        self.compared.outputs += 1;
         if point.output_hash != mark.output_hash {
             return Some(Divergence::Outputs);
         }
+        self.compared.states += u64::from(point.state_digest.is_some());
         point.state_digest.filter(|digest| *digest != mark.state_digest).map(|_| Divergence::State)
+    }
+
+    pub(crate) fn compared(&self) -> Compared {
+        self.compared
     }
 }
 

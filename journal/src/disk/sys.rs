@@ -68,6 +68,20 @@ pub(super) fn unlock(file: &File) {
     let _ = set_lock(file, libc::F_UNLCK);
 }
 
+/// Whether another open file description holds the lock. Takes nothing.
+pub(crate) fn is_locked(file: &File) -> io::Result<bool> {
+    // SAFETY: an all-zero flock is a valid value of that plain struct.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    // SAFETY: the descriptor is open and the pointer is to a flock that F_OFD_GETLK may write.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) } == 0 {
+        Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 fn set_lock(file: &File, kind: libc::c_int) -> io::Result<()> {
     // SAFETY: an all-zero flock is a valid value of that plain struct.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
