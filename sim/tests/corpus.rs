@@ -118,6 +118,7 @@ tests! {
     mold,
     journal_files,
     journal_damage,
+    snapshot,
     orders,
     ring,
     config,

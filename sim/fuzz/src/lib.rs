@@ -23,6 +23,7 @@ mod mold;
 mod orders;
 mod ring;
 mod scratch;
+mod snapshot;
 
 /// Named seeds: valid input that a target accepts.
 pub type Seeds = Vec<(&'static str, Vec<u8>)>;
@@ -40,7 +41,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub static TARGETS: [Target; 13] = [
+pub static TARGETS: [Target; 14] = [
     Target { name: "frame", run: frame::run, seeds: frame::seeds, mutations: 20_000 },
     Target { name: "codec", run: codec::run, seeds: codec::seeds, mutations: 20_000 },
     Target { name: "link_packet", run: link_packet::run, seeds: link_packet::seeds, mutations: 20_000 },
@@ -50,6 +51,7 @@ pub static TARGETS: [Target; 13] = [
     Target { name: "mold", run: mold::run, seeds: mold::seeds, mutations: 20_000 },
     Target { name: "journal_files", run: journal_files::run, seeds: journal_files::seeds, mutations: 1_000 },
     Target { name: "journal_damage", run: journal_damage::run, seeds: journal_damage::seeds, mutations: 1_000 },
+    Target { name: "snapshot", run: snapshot::run, seeds: snapshot::seeds, mutations: 2_000 },
     Target { name: "orders", run: orders::run, seeds: orders::seeds, mutations: 3_000 },
     Target { name: "ring", run: ring::run, seeds: ring::seeds, mutations: 3_000 },
     Target { name: "config", run: config::run, seeds: config::seeds, mutations: 3_000 },
