@@ -26,6 +26,14 @@ pub const DISK_DEPTH: usize = 128;
 /// Buffers one disk hands out: each write's, as many again that gather, the filler's and the readers'.
 pub const BUFFERS_MAX: usize = 4 * WRITES_IN_FLIGHT_MAX;
 
+/// Files one ring knows by number. A journal has its current segment, a few spares and those it rolled away from open; what is
+/// opened beyond costs a look-up an operation.
+pub const FILES_REGISTERED_MAX: u32 = 64;
+
+/// The kernel's workers for one ring: a sync, a fill's sync, a directory's, and writes that could not begin at once. Linux
+/// would make up to four a core; more than this only compete with the stages.
+pub const WORKERS_MAX: u32 = 8;
+
 /// The smallest segment a configuration may ask for, in bytes.
 pub const SEGMENT_BYTES_MIN: usize = 16 << 10;
 

@@ -189,7 +189,7 @@ impl Appliance {
         let threads = plan.slots().len();
         let idle =
             Idle { strategy: config.idle.resolve(threads, usable.len()), has_spare_core: usable.len() > threads };
-        let (stages, shadow, mut appliance) = build::<S>(config, service, calibration_plan(idle, threads))?;
+        let (stages, shadow, mut appliance) = build::<S>(config, service, &cores, calibration_plan(idle, threads))?;
         appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
         appliance.choices.idle = format!("{} (asked for {})", idle.strategy, config.idle);
         appliance.spawn(&plan, &cores, idle, stages)?;
@@ -363,7 +363,12 @@ fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) 
 type Built = (Vec<Box<dyn Stage>>, Option<Seed>, Appliance);
 
 /// Everything but the threads.
-fn build<S>(config: &ApplianceConfig, service: &S::Config, calibration: CalibrationPlan) -> Result<Built, StartError>
+fn build<S>(
+    config: &ApplianceConfig,
+    service: &S::Config,
+    cores: &[usize],
+    calibration: CalibrationPlan,
+) -> Result<Built, StartError>
 where
     S: Service + Send + 'static,
     S::Output: Send,
@@ -372,6 +377,7 @@ where
     let feed_nic = config.feed.as_ref().map(|feed| open_feed(feed, config)).transpose()?;
     let Start { mut journal, recovered, machine, mut sessions, account } =
         recovery::start::<S>(config, service, egress_config(config, 0, S::SCHEMA_VERSION))?;
+    journal.keep_workers_off(cores);
     if config.journal.strategy == StrategyChoice::Auto {
         journal.calibrate(calibration);
     }

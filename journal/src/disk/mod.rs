@@ -13,6 +13,7 @@ mod native;
 pub(crate) mod sys;
 mod table;
 mod uring;
+mod workers;
 
 pub use file::FileDisk;
 pub use native::NativeDisk;

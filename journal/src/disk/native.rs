@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::journal::Journal;
+
 use super::{Binding, BufferId, Completion, Disk, DiskError, FileDisk, Op, UringDisk};
 
 /// One of the backends.
@@ -27,6 +29,23 @@ impl NativeDisk {
             Ok(disk) => NativeDisk::Uring(Box::new(disk)),
             Err(reason) => NativeDisk::File(FileDisk::because(reason)),
         }
+    }
+}
+
+impl NativeDisk {
+    /// Keeps the kernel's workers off these cores: see [`UringDisk::keep_workers_off`]. Plain files have none.
+    pub fn keep_workers_off(&mut self, cores: &[usize]) {
+        if let NativeDisk::Uring(disk) = self {
+            disk.keep_workers_off(cores);
+        }
+    }
+}
+
+impl Journal<NativeDisk> {
+    /// Keeps the kernel's workers, which run the syncs, off the cores that will be spinning: see
+    /// [`UringDisk::keep_workers_off`].
+    pub fn keep_workers_off(&mut self, cores: &[usize]) {
+        self.disk.keep_workers_off(cores);
     }
 }
 

@@ -42,6 +42,11 @@ impl Table {
         &self.entries[id.0 as usize].as_ref().expect("the file is open").file
     }
 
+    /// The files that are open.
+    pub(super) fn open_files(&self) -> impl Iterator<Item = FileId> + '_ {
+        self.entries.iter().enumerate().filter(|(_, entry)| entry.is_some()).map(|(slot, _)| FileId(slot as u32))
+    }
+
     /// Runs any operation but reads, writes and syncs.
     pub(super) fn run(&mut self, op: Op<'_>) -> Result<Outcome, DiskError> {
         let result = match op {

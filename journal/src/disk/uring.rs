@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -14,8 +14,13 @@ use io_uring::{IoUring, opcode, squeue, types};
 
 use super::buffer::Buffers;
 use super::table::{Table, probe_direct};
+use super::workers::Workers;
 use super::{BufferId, Completion, Disk, DiskError, FileId, Op, OpenMode, Outcome};
-use crate::limits::{BUFFERS_MAX, DISK_DEPTH};
+use crate::limits::{BUFFERS_MAX, DISK_DEPTH, FILES_REGISTERED_MAX};
+
+/// Every operation completes once, and as many as there are slots are under way: the completion queue can't overflow.
+const COMPLETIONS: u32 = 2 * DISK_DEPTH as u32;
+const _: () = assert!(COMPLETIONS as usize >= DISK_DEPTH && COMPLETIONS.is_power_of_two());
 
 /// Which threads use the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +38,11 @@ pub struct UringDisk {
     ring: IoUring,
     owner: ThreadId,
     binding: Binding,
-    registered: bool,
+    /// Whether buffers are registered; why not, otherwise.
+    registered: Result<(), String>,
+    /// The same of files.
+    files: Result<(), String>,
+    workers: Workers,
     pending: Vec<Option<Pending>>,
     free: Vec<u16>,
     in_flight: usize,
@@ -63,12 +72,13 @@ impl UringDisk {
     pub fn new(dir: &Path, binding: Binding) -> Result<UringDisk, String> {
         let alignment = probe_direct(dir)?;
         let ring = build(binding).map_err(|error| format!("io_uring is refused ({error})"))?;
-        let registered = ring.submitter().register_buffers_sparse(BUFFERS_MAX as u32).is_ok();
-        Ok(UringDisk {
+        let mut disk = UringDisk {
             ring,
             owner: std::thread::current().id(),
             binding,
-            registered,
+            registered: Ok(()),
+            files: Ok(()),
+            workers: Workers::default(),
             pending: vec![None; DISK_DEPTH],
             free: (0..DISK_DEPTH as u16).rev().collect(),
             in_flight: 0,
@@ -77,7 +87,33 @@ impl UringDisk {
             table: Table::new(true),
             buffers: Buffers::default(),
             alignment,
-        })
+        };
+        disk.equip();
+        Ok(disk)
+    }
+
+    /// Keeps the kernel's workers, which run syncs, off these cores, as far as this process may use others. Without an effect
+    /// where there are none; [`Disk::describe`] tells.
+    pub fn keep_workers_off(&mut self, cores: &[usize]) {
+        self.adopt_thread();
+        self.workers.keep_off(cores);
+        self.workers.apply(&self.ring.submitter());
+    }
+
+    /// Registers what a fresh ring has to know: places for buffers and files, those there are, and the workers' bounds.
+    fn equip(&mut self) {
+        let submitter = self.ring.submitter();
+        self.registered = submitter.register_buffers_sparse(BUFFERS_MAX as u32).map_err(|error| error.to_string());
+        self.files = submitter.register_files_sparse(FILES_REGISTERED_MAX).map_err(|error| error.to_string());
+        self.workers.apply(&submitter);
+        let ranges: Vec<_> = self.buffers.ranges().collect();
+        for (id, at, bytes) in ranges {
+            self.register(id, at, bytes);
+        }
+        let files: Vec<_> = self.table.open_files().collect();
+        for id in files {
+            self.register_file(id, self.table.file(id).as_raw_fd());
+        }
     }
 
     /// Only the thread that made a one-thread ring may use it, so a disk that has moved gets a new ring.
@@ -92,23 +128,49 @@ impl UringDisk {
         assert!(self.in_flight == 0, "a one-thread disk moves only while nothing is under way");
         self.ring = build(self.binding).expect("io_uring, granted before, is granted again");
         self.owner = here;
-        if self.registered {
-            self.registered = self.ring.submitter().register_buffers_sparse(BUFFERS_MAX as u32).is_ok();
-        }
-        let ranges: Vec<_> = self.buffers.ranges().collect();
-        for (id, at, bytes) in ranges {
-            self.register(id, at, bytes);
-        }
+        self.equip();
     }
 
     fn register(&mut self, id: BufferId, at: *mut u8, bytes: usize) {
-        if self.registered {
+        if self.registered.is_ok() {
             let range = [libc::iovec { iov_base: at.cast(), iov_len: bytes }];
             // SAFETY: the buffer stays mapped until `release` has taken it out of the table, or the ring is gone.
             let done = unsafe { self.ring.submitter().register_buffers_update(id.0, &range, None) };
             // The memory limit is reached: from here on plain addresses, for all, so that there is one path to reason about.
-            self.registered = done.is_ok();
+            self.registered = done.map(drop).map_err(|error| error.to_string());
         }
+    }
+
+    /// Enters a file, or -1 for none, under its number. The ring holds the file open until the entry is overwritten.
+    fn register_file(&mut self, id: FileId, fd: RawFd) {
+        if self.files.is_ok() && id.0 < FILES_REGISTERED_MAX {
+            let submitter = self.ring.submitter();
+            self.files = submitter.register_files_update(id.0, &[fd]).map(drop).map_err(|error| error.to_string());
+            if self.files.is_err() {
+                // Those entered before must not stay open when they are closed. What is under way keeps its own hold.
+                let _ = submitter.unregister_files();
+            }
+        }
+    }
+
+    /// What an operation on this file names it by, and the flag that says which of the two it is.
+    fn target(&self, id: FileId) -> (types::Fd, squeue::Flags) {
+        match self.files {
+            Ok(()) if id.0 < FILES_REGISTERED_MAX => (types::Fd(id.0 as RawFd), squeue::Flags::FIXED_FILE),
+            _ => (types::Fd(self.table.file(id).as_raw_fd()), squeue::Flags::empty()),
+        }
+    }
+
+    /// An operation on names, run in the caller's time.
+    fn run_now(&mut self, op: Op<'_>) -> Result<Outcome, DiskError> {
+        if let Op::Close { file } = op {
+            self.register_file(file, -1);
+        }
+        let result = self.table.run(op);
+        if let Ok(Outcome::Opened(file)) = result {
+            self.register_file(file, self.table.file(file).as_raw_fd());
+        }
+        result
     }
 
     /// Completes at once what needs no ring.
@@ -147,23 +209,26 @@ impl UringDisk {
             }
             _ => unreachable!("only transfers come here"),
         };
-        let fd = types::Fd(self.table.file(file).as_raw_fd());
+        let (fd, flags) = self.target(file);
         let at = self.buffers.lend(buffer, start, len);
         let (len, index) = (u32::try_from(len).expect("a transfer below 4 GiB"), buffer.0 as u16);
-        let entry = match (op, self.registered) {
+        let entry = match (op, self.registered.is_ok()) {
             (Op::Read { offset, .. }, true) => opcode::ReadFixed::new(fd, at, len, index).offset(offset).build(),
             (Op::Read { offset, .. }, false) => opcode::Read::new(fd, at, len).offset(offset).build(),
             (Op::Write { offset, durable, .. }, registered) => {
-                let flags = if durable { libc::RWF_DSYNC } else { 0 };
+                let how = if durable { libc::RWF_DSYNC } else { 0 };
                 if registered {
-                    opcode::WriteFixed::new(fd, at, len, index).offset(offset).rw_flags(flags).build()
+                    opcode::WriteFixed::new(fd, at, len, index).offset(offset).rw_flags(how).build()
                 } else {
-                    opcode::Write::new(fd, at, len).offset(offset).rw_flags(flags).build()
+                    opcode::Write::new(fd, at, len).offset(offset).rw_flags(how).build()
                 }
             }
             _ => unreachable!("only transfers come here"),
         };
-        self.queue(entry, Pending { token, op: op.name(), transfer: true, buffer: Some(buffer), closes: None });
+        self.queue(
+            entry.flags(flags),
+            Pending { token, op: op.name(), transfer: true, buffer: Some(buffer), closes: None },
+        );
     }
 
     fn sync_dir(&mut self, token: u64, path: &Path) {
@@ -179,7 +244,7 @@ impl UringDisk {
     }
 
     fn reap(&mut self) {
-        // Each slot completes once, and the completion queue is twice the slots, so it cannot overflow.
+        debug_assert_eq!(self.ring.completion().overflow(), 0, "the completion queue has a place for each slot");
         while let Some(entry) = self.ring.completion().next() {
             let slot = usize::try_from(entry.user_data()).expect("a slot number");
             let pending = self.pending[slot].take().expect("each slot completes once");
@@ -207,13 +272,13 @@ impl Disk for UringDisk {
         match op {
             Op::Read { .. } | Op::Write { .. } => self.transfer(token, op),
             Op::Sync { file } => {
-                let fd = types::Fd(self.table.file(file).as_raw_fd());
-                let entry = opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build();
+                let (fd, flags) = self.target(file);
+                let entry = opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build().flags(flags);
                 self.queue(entry, Pending { token, op: op.name(), transfer: false, buffer: None, closes: None });
             }
             Op::SyncDir { path } => self.sync_dir(token, path),
             other => {
-                let result = self.table.run(other);
+                let result = self.run_now(other);
                 self.complete(token, result);
             }
         }
@@ -262,6 +327,7 @@ impl Disk for UringDisk {
     }
 
     fn release(&mut self, buffer: BufferId) {
+        self.adopt_thread();
         self.register(buffer, std::ptr::null_mut(), 0);
         self.buffers.release(buffer);
     }
@@ -275,12 +341,21 @@ impl Disk for UringDisk {
     }
 
     fn describe(&self) -> String {
-        let buffers = if self.registered { "registered buffers" } else { "plain buffers (locked memory is limited)" };
+        let got = match (&self.files, &self.registered) {
+            (Ok(()), Ok(())) => "registered files and buffers".to_string(),
+            (Ok(()), Err(error)) => format!("registered files, plain buffers (locked memory is limited: {error})"),
+            (Err(error), Ok(())) => format!("registered buffers, plain files ({error})"),
+            (Err(files), Err(buffers)) => {
+                format!("plain files ({files}), plain buffers (locked memory is limited: {buffers})")
+            }
+        };
+        let params = self.ring.params();
         let taskrun = match self.binding {
             Binding::AnyThread => "shared ring",
-            Binding::OneThread => "single issuer",
+            Binding::OneThread if params.is_setup_single_issuer() => "single issuer",
+            Binding::OneThread => "cooperative ring (no deferred task running before Linux 6.1)",
         };
-        format!("io_uring, O_DIRECT in {}-byte blocks, {buffers}, {taskrun}", self.alignment)
+        format!("io_uring, O_DIRECT in {}-byte blocks, {got}, {taskrun}{}", self.alignment, self.workers)
     }
 }
 
@@ -300,11 +375,16 @@ impl Drop for UringDisk {
         // Never leave a write under way behind: its buffer is about to be unmapped.
         let foreign = self.binding == Binding::OneThread && self.owner != std::thread::current().id();
         while self.in_flight > 0 && !foreign {
+            // Nobody asks for them any more, and waiting is only for who has none.
+            self.done.clear();
             self.wait();
             self.reap();
         }
-        // On a foreign thread the ring cannot be reaped. The kernel itself holds the pages of what is under way, and
-        // unmapping takes them from this process only, so the bytes written stay those that were lent.
+        if self.in_flight > 0 {
+            // On a foreign thread the ring cannot be reaped. Memory that is never given back can't become something else while
+            // the kernel still reads from it.
+            std::mem::forget(std::mem::take(&mut self.buffers));
+        }
     }
 }
 
@@ -315,8 +395,18 @@ impl std::fmt::Debug for UringDisk {
 }
 
 fn build(binding: Binding) -> io::Result<IoUring> {
+    let ring = set_up(binding)?;
+    let params = ring.params();
+    let fits = params.sq_entries() as usize >= DISK_DEPTH && params.cq_entries() as usize >= DISK_DEPTH;
+    if !fits || !params.is_feature_nodrop() || !params.is_feature_ext_arg() {
+        return Err(io::Error::other("it lacks queue entries, or waiting for a limited time"));
+    }
+    Ok(ring)
+}
+
+fn set_up(binding: Binding) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
-    builder.setup_cqsize(2 * DISK_DEPTH as u32);
+    builder.setup_cqsize(COMPLETIONS);
     if binding == Binding::AnyThread {
         return builder.build(DISK_DEPTH as u32);
     }
