@@ -18,6 +18,10 @@ use crate::segments::{Current, Spare};
 /// or a compaction frees it, so shorter helps no one.
 const SPARE_RETRY_NS: Nanos = 100_000_000;
 
+/// How often the current segment is looked for under its name, in nanoseconds. What is written after somebody removed the
+/// directory goes nowhere, and no write fails of it; a look costs a few microseconds.
+const LOOK_NS: Nanos = 1_000_000_000;
+
 /// The chore that is under way. A spare goes through the first five in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Chore {
@@ -45,6 +49,8 @@ pub(crate) enum Chore {
     Rename { file: FileId, to: PathBuf },
     /// Make that name durable.
     SyncName,
+    /// See whether the current segment is still there.
+    Look,
 }
 
 impl<D: Disk> Journal<D> {
@@ -63,7 +69,8 @@ impl<D: Disk> Journal<D> {
             .or_else(|| self.next_recycle())
             .or_else(|| self.next_spare(now))
             .or_else(|| self.next_delete())
-            .or_else(|| self.next_fill(now));
+            .or_else(|| self.next_fill(now))
+            .or_else(|| self.next_look(now));
         let begun = usize::from(chore.is_some());
         if let Some(chore) = chore {
             self.begin(chore);
@@ -92,6 +99,10 @@ impl<D: Disk> Journal<D> {
             Chore::Sync(spare) => disk.submit(token, Op::Sync { file: spare.file }),
             Chore::SyncDir(_) | Chore::SyncName => disk.submit(token, Op::SyncDir { path: &self.dir }),
             Chore::Discard(spare) => disk.submit(token, Op::Delete { path: &spare.path }),
+            Chore::Look => {
+                let path = &self.segments.current.path;
+                disk.submit(token, Op::Open { path, mode: OpenMode::Read });
+            }
             Chore::FreeSpace => disk.submit(token, Op::FreeSpace { path: &self.dir }),
             Chore::Close { file } => disk.submit(token, Op::Close { file: *file }),
             Chore::FillCurrent { file, to } => {
@@ -143,6 +154,7 @@ impl<D: Disk> Journal<D> {
                     self.begin(Chore::FreeSpace);
                 }
             }
+            (Chore::Look, Outcome::Opened(file)) => self.begin(Chore::Close { file }),
             (Chore::FillCurrent { file, .. }, Outcome::Transferred(done)) => {
                 let whole = self.whole_blocks(done);
                 let segment = self.segments.segment_mut(file);
@@ -186,6 +198,12 @@ impl<D: Disk> Journal<D> {
                 let path = self.segments.path_of(file);
                 self.fail(at(&path, error));
             }
+            // Another error than that it is gone, as too many open files, says nothing of what is written.
+            Chore::Look if error.is_missing() => {
+                let path = self.segments.current.path.clone();
+                self.fail(at(&path, error));
+            }
+            Chore::Look => {}
             Chore::SyncName => {
                 let dir = self.dir.clone();
                 self.fail(at(&dir, error));
@@ -198,6 +216,14 @@ impl<D: Disk> Journal<D> {
         if let Some(needed) = self.segments.refused_bytes.take() {
             self.segments.starved = Some(JournalError::NoSpace { dir: self.dir.clone(), needed, free });
         }
+    }
+
+    fn next_look(&mut self, now: Nanos) -> Option<Chore> {
+        let due = now.saturating_sub(self.looked_at) >= LOOK_NS;
+        due.then(|| {
+            self.looked_at = now;
+            Chore::Look
+        })
     }
 
     fn whole_blocks(&self, bytes: usize) -> u64 {

@@ -64,6 +64,8 @@ pub struct Journal<D: Disk> {
     /// The `durable` that the last submitted commit carries.
     pub(crate) recorded: Seq,
     pub(crate) durable_moved_at: Nanos,
+    /// When the current segment was last looked for under its name.
+    pub(crate) looked_at: Nanos,
     /// The commit that appends go to.
     pub(crate) gather: Option<Gather>,
     /// Commits that are full and wait for their turn.
@@ -138,6 +140,7 @@ impl<D: Disk> Journal<D> {
             durable,
             recorded: durable,
             durable_moved_at: 0,
+            looked_at: 0,
             gather: None,
             ready: VecDeque::with_capacity(buffers),
             ready_bytes: 0,

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test binary uses its own part of it.
 
 pub mod memory;
+pub mod mounted;
 
 use std::path::Path;
 
