@@ -10,7 +10,7 @@ const ROUNDS_DEFAULT: usize = 7;
 const ROUNDS_MAX: usize = 1000;
 
 const USAGE: &str =
-    "usage: ticktape-bench core|node|ring|book|e2e|all [--orders FILE] [--json FILE] [--dir DIR] [--rounds N]";
+    "usage: ticktape-bench core|node|ring|book|recover|e2e|all [--orders FILE] [--json FILE] [--dir DIR] [--rounds N]";
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -104,6 +104,16 @@ impl Percentiles {
     }
 }
 
+impl Percentiles {
+    /// Of these histograms of nanoseconds together.
+    pub fn of_ns(row: impl Into<String>, whose: &'static str, rounds: &[&Histogram<u64>]) -> Self {
+        let mut all = rounds[0].clone();
+        rounds[1..].iter().for_each(|round| all.add(*round).expect("the same bounds"));
+        let quantiles = QUANTILES.map(|(_, fraction)| all.value_at_quantile(fraction) as f64);
+        Percentiles { row: row.into(), whose, mean: all.mean(), quantiles, max: all.max() as f64 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

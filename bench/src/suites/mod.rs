@@ -8,6 +8,7 @@ mod book;
 mod core;
 mod e2e;
 mod node;
+mod recover;
 pub mod ring;
 
 /// A set of comparisons.
@@ -21,13 +22,15 @@ pub enum Suite {
     Ring,
     /// The order book alone, on one core.
     Book,
+    /// Reading the log back, and the snapshots that spare it.
+    Recover,
     /// The whole path.
     E2e,
 }
 
 impl Suite {
     /// Every suite, in the order in which `all` runs them.
-    pub const ALL: [Suite; 5] = [Suite::Core, Suite::Node, Suite::Ring, Suite::Book, Suite::E2e];
+    pub const ALL: [Suite; 6] = [Suite::Core, Suite::Node, Suite::Ring, Suite::Book, Suite::Recover, Suite::E2e];
 
     /// As written on the command line.
     pub const fn name(self) -> &'static str {
@@ -36,6 +39,7 @@ impl Suite {
             Suite::Node => "node",
             Suite::Ring => "ring",
             Suite::Book => "book",
+            Suite::Recover => "recover",
             Suite::E2e => "e2e",
         }
     }
@@ -50,6 +54,7 @@ impl Suite {
             Suite::Node => node::run(options),
             Suite::Ring => ring::run(options),
             Suite::Book => book::run(options),
+            Suite::Recover => recover::run(options),
             Suite::E2e => e2e::run(options),
         }
     }

@@ -14,7 +14,7 @@ use crate::hop::Cores;
 use crate::latency::{Latency, Stopwatch};
 
 /// Any port of the loopback interface.
-pub(super) const ANY_PORT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+pub(in crate::suites) const ANY_PORT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
 /// Round trips of a round.
 const ROUND_TRIPS: usize = 10_000;
 /// About the size of an order's datagram.
@@ -43,7 +43,7 @@ impl End {
     }
 }
 
-pub(super) fn open() -> Measured<UdpNic> {
+pub(in crate::suites) fn open() -> Measured<UdpNic> {
     UdpNic::open(&UdpConfig::new(ANY_PORT)).map_err(|error| error.to_string())
 }
 

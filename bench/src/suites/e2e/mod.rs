@@ -15,6 +15,8 @@ use crate::raw_disk::{self, Way};
 use crate::rounds::{Contestant, Rounds, interleave_with};
 use crate::row::{Budget, Row};
 
+pub(super) use echo::{ANY_PORT, open};
+
 const SUITE: &str = "e2e";
 /// What a reply may take beyond the raw echo (and the raw append), in µs.
 const BEYOND_US: f64 = 1.0;

@@ -1,0 +1,209 @@
+//! What a snapshot of a large state does to those who are served meanwhile.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use ticktape::Encode;
+use ticktape::client::Client;
+use ticktape::config::{ApplianceConfig, SnapshotConfig};
+use ticktape::link::{ClientConfig, Event, SendError, Tier};
+use ticktape::pipeline::{Appliance, CorePlan, IdleStrategy, Idler};
+use ticktape_nic::Nic;
+use ticktape_nic::udp::{UdpRx, UdpTx};
+use ticktape_tuning::clock::monotonic_ns;
+use ticktape_tuning::jitter;
+use ticktape_tuning::pin::pin_current_thread;
+
+use super::ballast::{Ballast, Touch, entries_of};
+use super::{Measured, SUITE};
+use crate::args::Options;
+use crate::hop::Cores;
+use crate::latency::Percentiles;
+use crate::row::{Budget, Row};
+use crate::suites::Outcome;
+use crate::suites::e2e::{ANY_PORT, open};
+
+/// How long commands are sent as fast as they are taken, to know what half of that is.
+const CAPACITY_SECONDS: f64 = 1.0;
+/// From the first command to the mark at which the snapshot is taken.
+const MARK_AFTER_MS: u64 = 3_000;
+/// A snapshot that takes longer is not taken at all.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// What a stall may last beyond the machine's own, in ms.
+const BEYOND_MS: f64 = 1.0;
+/// Rounds, at most: each takes the time of a whole snapshot three times.
+const ROUNDS_MAX: usize = 3;
+
+/// What one run came to.
+struct Run {
+    /// Wire to applied, at half load.
+    applied: Histogram<u64>,
+    /// Wire to released, at half load.
+    released: Histogram<u64>,
+    seconds: f64,
+    rate: f64,
+}
+
+struct Load {
+    client: Client<UdpRx, UdpTx>,
+    encoded: Vec<u8>,
+    sent: u64,
+    is_open: bool,
+}
+
+impl Load {
+    fn new(appliance: &Appliance) -> Measured<Self> {
+        let (rx, tx) = open()?.split();
+        let config = ClientConfig { session: 1, ..ClientConfig::default() };
+        let client = Client::new(rx, tx, appliance.local_addr(), &config);
+        Ok(Load { client, encoded: Vec::new(), sent: 0, is_open: false })
+    }
+
+    fn poll(&mut self) -> usize {
+        let is_open = &mut self.is_open;
+        self.client.poll(monotonic_ns(), |event| *is_open |= matches!(event, Event::Opened { .. }))
+    }
+
+    /// Sends one command, if there is room.
+    fn send(&mut self) -> Measured<bool> {
+        self.encoded.clear();
+        // A walk over all of the state, so that neither replica has it in its caches.
+        Touch { key: self.sent.wrapping_mul(0x9e37_79b9_7f4a_7c15), by: 1 }.encode(&mut self.encoded);
+        match self.client.send(&self.encoded) {
+            Ok(_) => self.sent += 1,
+            Err(SendError::Full) => return Ok(false),
+            Err(error) => return Err(format!("the client can't send: {error}")),
+        }
+        Ok(true)
+    }
+
+    /// Sends `rate` commands a second, or as many as are taken, until `done`; returns the seconds that took.
+    fn run(&mut self, rate: f64, appliance: &Appliance, mut done: impl FnMut(f64) -> bool) -> Measured<f64> {
+        let (begun, before) = (Instant::now(), self.sent);
+        let mut idler = Idler::new(IdleStrategy::Backoff);
+        loop {
+            let elapsed = begun.elapsed();
+            if done(elapsed.as_secs_f64()) {
+                return Ok(elapsed.as_secs_f64());
+            }
+            if let Some(fault) = appliance.fault() {
+                return Err(format!("the appliance stopped: {fault}"));
+            }
+            if elapsed > PATIENCE {
+                return Err(format!("not done within {PATIENCE:?}"));
+            }
+            let due = (elapsed.as_secs_f64() * rate) as u64;
+            let mut work = 0;
+            while self.sent - before < due && work < 64 && self.send()? {
+                work += 1;
+            }
+            work += self.poll();
+            idler.after_round(work);
+        }
+    }
+}
+
+/// Half load, with a snapshot in the middle of it or, at the rate and for as long as that took, without.
+fn half_load(options: &Options, cores: Cores, state_bytes: u64, tier: Tier, without: Option<&Run>) -> Measured<Run> {
+    let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
+    let mut config = ApplianceConfig::new(dir.path(), ANY_PORT);
+    let plan = format!("sequencer,executor,egress@{}|journaler,publisher@{}", cores.here, cores.there);
+    let plan: CorePlan = plan.parse().expect("a plan in due form");
+    (config.tier, config.cores, config.idle) = (tier, Some(plan), IdleStrategy::Backoff);
+    config.journal.prefill_bytes = config.journal.segment_bytes;
+    let never = SnapshotConfig { every_frames: u64::MAX, every_bytes: u64::MAX, ..SnapshotConfig::default() };
+    config.snapshots = without.is_none().then_some(SnapshotConfig { every_ms: MARK_AFTER_MS, ..never });
+    let entries = entries_of(state_bytes);
+    let appliance = Appliance::start::<Ballast>(&config, &entries).map_err(|error| error.to_string())?;
+    let _ = pin_current_thread(cores.there);
+    let mut load = Load::new(&appliance)?;
+    let open_by = Instant::now() + PATIENCE;
+    while !load.is_open && Instant::now() < open_by {
+        load.poll();
+    }
+    let seconds = load.run(f64::INFINITY, &appliance, |elapsed| elapsed >= CAPACITY_SECONDS)?;
+    let rate = without.map_or(load.sent as f64 / seconds / 2.0, |with| with.rate);
+    // What is still under way counts to the first part, which is thrown away.
+    load.run(rate, &appliance, |elapsed| elapsed >= 0.2)?;
+    appliance.part().next();
+    let seconds = match without {
+        Some(with) => load.run(rate, &appliance, |elapsed| elapsed >= with.seconds)?,
+        None => load.run(rate, &appliance, |_| appliance.covered().0 > 0)?,
+    };
+    load.client.close(monotonic_ns());
+    let report = appliance.stop();
+    report.fault.into_iter().chain(report.errors).next().map_or(Ok(()), Err)?;
+    let latencies = report.stages.into_iter().flat_map(|(_, stage)| stage.latencies);
+    let (mut applied, mut released) = (None, None);
+    for (name, [_, half_load]) in latencies {
+        match name {
+            "applied" => applied = Some(half_load),
+            "released" => released = Some(half_load),
+            _ => {}
+        }
+    }
+    let (Some(applied), Some(released)) = (applied, released) else { return Err("no latencies came back".to_owned()) };
+    Ok(Run { applied, released, seconds, rate })
+}
+
+/// The longest gap that the machine itself makes in so many seconds, in ms: the worse of the two cores.
+fn jitter_ms(cores: Cores, seconds: f64) -> f64 {
+    let on = |core| {
+        let _ = pin_current_thread(core);
+        jitter::baseline((seconds * 1e3) as u64).max()
+    };
+    on(cores.here).max(on(cores.there)) as f64 / 1e6
+}
+
+fn rows_of(options: &Options, cores: Cores, state_bytes: u64, tier: Tier, rounds: usize) -> Measured<Outcome> {
+    let (mut with, mut without, mut noise) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let run = half_load(options, cores, state_bytes, tier, None)?;
+        noise.push(jitter_ms(cores, run.seconds));
+        without.push(half_load(options, cores, state_bytes, tier, Some(&run))?);
+        with.push(run);
+    }
+    let max_ms = |runs: &[Run], which: fn(&Run) -> &Histogram<u64>| {
+        runs.iter().map(|run| which(run).max() as f64 / 1e6).collect()
+    };
+    let (mib, tier_name) = (state_bytes >> 20, if tier == Tier::Memory { "memory" } else { "local" });
+    let name = |what: &str| format!("{what}, tier {tier_name}, snapshot of {mib} MiB: longest");
+    let rows = vec![
+        Row::lower(SUITE, name("wire to applied"), "ms", max_ms(&with, |run| &run.applied))
+            .floor(noise.iter().copied().collect())
+            .peer("without a snapshot", Some(max_ms(&without, |run| &run.applied)))
+            .budget(Budget::FloorPlus(BEYOND_MS)),
+        Row::lower(SUITE, name("wire to released"), "ms", max_ms(&with, |run| &run.released))
+            .floor(noise.into_iter().collect())
+            .peer("without a snapshot", Some(max_ms(&without, |run| &run.released))),
+    ];
+    let of = |whose, runs: &[Run], which: fn(&Run) -> &Histogram<u64>, what: &str| {
+        let histograms: Vec<&Histogram<u64>> = runs.iter().map(which).collect();
+        Percentiles::of_ns(format!("{what}, {tier_name}, {mib} MiB"), whose, &histograms)
+    };
+    let percentiles = vec![
+        of("with a snapshot", &with, |run| &run.applied, "applied"),
+        of("without", &without, |run| &run.applied, "applied"),
+        of("with a snapshot", &with, |run| &run.released, "released"),
+        of("without", &without, |run| &run.released, "released"),
+    ];
+    let last = with.last().expect("one round at least");
+    let notes = vec![format!(
+        "snapshot of {mib} MiB, tier {tier_name}: {:.1} s from the half load's start to the verified file, {:.0} commands/s; \
+         sequencer, executor and egress on core {}, journaler, publisher and client on core {}, the shadow on what they leave of both",
+        last.seconds, last.rate, cores.here, cores.there
+    )];
+    Ok(Outcome { rows, percentiles, notes })
+}
+
+pub(super) fn rows(options: &Options) -> Measured<Outcome> {
+    let Some(cores) = Cores::pair() else {
+        let notes = vec!["snapshots under load skipped: they need two cores, and this process may use one".to_owned()];
+        return Ok(Outcome { notes, ..Outcome::default() });
+    };
+    let rounds = options.rounds.min(ROUNDS_MAX);
+    let mut outcome = rows_of(options, cores, 100 << 20, Tier::Memory, rounds)?;
+    outcome.append(rows_of(options, cores, 100 << 20, Tier::Local, rounds)?);
+    outcome.append(rows_of(options, cores, 1 << 30, Tier::Memory, 1)?);
+    Ok(outcome)
+}
