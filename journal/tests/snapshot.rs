@@ -60,7 +60,8 @@ fn what_was_written_is_read_back_the_same_at_every_size() {
         assert_eq!((&header.meta, header.sections), (expected.meta(), expected.sections()));
         assert_eq!(read_header(&path).unwrap(), header);
         assert_eq!(newest(dir.path(), Seq::MAX).unwrap().snapshot, Some(expected));
-        assert_eq!(writer.newest_verified(), Some(Seq(seq)));
+        assert_eq!((writer.newest_verified(), writer.is_verified(Seq(seq))), (Some(Seq(seq)), true));
+        assert!(!writer.is_verified(Seq(seq + 1)));
     }
 }
 
@@ -90,6 +91,29 @@ fn as_many_are_kept_as_asked_for() {
         assert_eq!(writer.oldest_verified(), Some(Seq(seq.saturating_sub(2).max(1))));
     }
     assert_eq!((writer.failures(), writer.failed()), (0, None));
+}
+
+#[test]
+fn a_large_one_goes_in_slices() {
+    let dir = common::scratch();
+    let pace = SnapshotPace { bytes_per_ms: 1 << 20, retain: 1 };
+    let mut writer = SnapshotWriter::new(FileDisk::new(), dir.path(), pace).unwrap();
+    let mut now = 0;
+    let mut sizes = Vec::new();
+    for (seq, bytes) in [(1, 10 << 20), (2, 100)] {
+        writer.begin(snapshot(seq, bytes));
+        while !writer.is_idle() {
+            writer.poll(now);
+            now += 1_000_000;
+            let aside = fs::metadata(names::snapshot_aside(dir.path(), Seq(1))).map_or(0, |file| file.len());
+            if seq == 2 && sizes.last() != Some(&aside) {
+                sizes.push(aside);
+            }
+        }
+    }
+    let whole = (10 << 20) + 4096;
+    assert_eq!(sizes, [0, whole, whole - (4 << 20), whole - (8 << 20), 0]);
+    assert_eq!(seqs(dir.path()), [2]);
 }
 
 #[test]

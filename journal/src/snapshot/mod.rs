@@ -36,7 +36,8 @@ pub use writer::{SnapshotPace, SnapshotWriter};
 /// Bytes written or read at once. Larger ones would stand in the way of a commit; smaller ones make it slower.
 pub const CHUNK_BYTES: usize = 256 << 10;
 
-/// Bytes written between two syncs: what a flush of the journal may have to wait for, at most, on a disk with a cache.
+/// Bytes written between two syncs, or cut at once off a file that goes: what a flush of the journal may have to wait for, at
+/// most, on a disk with a cache.
 pub const SYNC_SLICE_BYTES: u64 = 4 << 20;
 
 const _: () = assert!(CHUNK_BYTES.is_multiple_of(BLOCK_BYTES));

@@ -55,6 +55,10 @@ impl Retained {
         self.all.iter().rev().find(|(_, state)| *state == State::Verified).map(|&(seq, _)| seq)
     }
 
+    pub(super) fn is_verified(&self, seq: Seq) -> bool {
+        self.all.contains(&(seq, State::Verified))
+    }
+
     /// The oldest that goes, so that `retain` verified ones stay and nothing older than those.
     pub(super) fn surplus(&self, retain: usize) -> Option<Seq> {
         let verified = self.all.iter().rev().filter(|(_, state)| *state == State::Verified);

@@ -12,8 +12,8 @@ use crate::disk::{DiskError, FileId, Outcome};
 use crate::format::snapshot::BLOCK_BYTES;
 use crate::names;
 
-/// The step that is next, or under way. A snapshot that is written goes through the first thirteen, one that was found at the
-/// start from `OpenBack` on.
+/// The step that is next, or under way. One that is written goes from `Discard` to `SyncDir`, without `SyncFound`; one that was
+/// found at the start from `OpenBack` to `SyncDir`, without `Rename`; one that goes from `Retire` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Delete what an earlier try may have left aside.
@@ -52,10 +52,20 @@ pub(super) enum Stage {
     DeleteFailed,
     /// After a lack of space: see how much there is.
     FreeSpace,
-    /// Delete one that is no longer retained.
+    /// Take its name away from one that is no longer retained: it is an aside file again.
     Retire,
-    /// Make that durable.
+    /// Make that durable, so that none is ever found cut under its final name.
     SyncRetired,
+    /// Open it.
+    OpenRetired,
+    /// Ask for its size.
+    StatRetired,
+    /// Cut a slice off it: deleting a gigabyte at once takes a few hundred milliseconds.
+    Shrink,
+    /// Close it.
+    CloseRetired,
+    /// Delete what is left.
+    DeleteRetired,
 }
 
 /// What follows a step.
@@ -71,9 +81,21 @@ pub(super) enum Next {
     Retired,
 }
 
+/// What is done with a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A new one is written.
+    Write,
+    /// One that was there at the start is looked at.
+    Adopt,
+    /// One that is no longer retained is deleted, or what is left of it.
+    Retire,
+}
+
 /// What is done with which snapshot.
 #[derive(Debug)]
 pub(super) struct Work {
+    pub(super) purpose: Purpose,
     pub(super) seq: Seq,
     pub(super) stage: Stage,
     /// The file, under the name that it has at this stage.
@@ -83,29 +105,49 @@ pub(super) struct Work {
     pub(super) writing: Option<Writing>,
     /// What has gone wrong, while it is being cleaned up and after.
     pub(super) error: Option<SnapshotError>,
+    /// Whether its aside file may still be there when the work is over.
+    pub(super) leaves_aside: bool,
     file: Option<FileId>,
+    /// Of one that shrinks: its size in bytes, and what it is cut to next.
+    shrinks: (u64, u64),
 }
 
 impl Work {
     /// Writing a new one in this directory.
     pub(super) fn write(dir: &Path, snapshot: Snapshot) -> Work {
         let seq = snapshot.meta().seq;
-        let work = Work::new(seq, Stage::Discard, names::snapshot_aside(dir, seq));
+        let work = Work::new(Purpose::Write, seq, Stage::Discard, names::snapshot_aside(dir, seq));
         Work { writing: Some(Writing::new(snapshot)), ..work }
     }
 
     /// Looking at one that was found there.
     pub(super) fn adopt(dir: &Path, seq: Seq) -> Work {
-        Work::new(seq, Stage::OpenBack, names::snapshot(dir, seq))
+        Work::new(Purpose::Adopt, seq, Stage::OpenBack, names::snapshot(dir, seq))
+    }
+
+    /// Deleting what is left aside of one there.
+    pub(super) fn sweep(dir: &Path, seq: Seq) -> Work {
+        Work::new(Purpose::Retire, seq, Stage::OpenRetired, names::snapshot_aside(dir, seq))
     }
 
     /// Deleting one there.
     pub(super) fn retire(dir: &Path, seq: Seq) -> Work {
-        Work::new(seq, Stage::Retire, names::snapshot(dir, seq))
+        Work::new(Purpose::Retire, seq, Stage::Retire, names::snapshot(dir, seq))
     }
 
-    fn new(seq: Seq, stage: Stage, path: PathBuf) -> Work {
-        Work { seq, stage, path, check: None, writing: None, error: None, file: None }
+    fn new(purpose: Purpose, seq: Seq, stage: Stage, path: PathBuf) -> Work {
+        Work {
+            purpose,
+            seq,
+            stage,
+            path,
+            check: None,
+            writing: None,
+            error: None,
+            leaves_aside: false,
+            file: None,
+            shrinks: (0, 0),
+        }
     }
 
     /// The file that is open at this stage.
@@ -118,14 +160,24 @@ impl Work {
         self.writing.as_mut().expect("it is written at this stage")
     }
 
-    /// Whether its purpose is to delete.
-    pub(super) fn is_retiring(&self) -> bool {
-        matches!(self.stage, Stage::Retire | Stage::SyncRetired)
-    }
-
     /// Whether the file has its final name.
     pub(super) fn is_named(&self) -> bool {
         names::snapshot_seq(&self.path).is_some()
+    }
+
+    /// What one that shrinks is cut to, in bytes, and how many those cut off are.
+    pub(super) fn cut(&self) -> (u64, usize) {
+        let (bytes, to) = self.shrinks;
+        (to, (bytes - to) as usize)
+    }
+
+    fn shrink(&mut self, bytes: u64) -> Stage {
+        self.shrinks = (bytes, bytes.saturating_sub(SYNC_SLICE_BYTES));
+        if bytes > SYNC_SLICE_BYTES { Stage::Shrink } else { Stage::CloseRetired }
+    }
+
+    fn dir(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new(""))
     }
 
     /// What follows the stage, whose operation was done. `buffer` is what a read has filled.
@@ -149,8 +201,7 @@ impl Work {
             }
             Stage::SyncFound => Stage::StatBack,
             Stage::StatBack => {
-                let Outcome::Stat(stat) = outcome else { unreachable!("stat states") };
-                self.check = Some(Check::new(stat.bytes));
+                self.check = Some(Check::new(size(outcome)));
                 Stage::ReadBack
             }
             Stage::ReadBack => match self.read(&buffer[..transferred(outcome)]) {
@@ -162,7 +213,7 @@ impl Work {
                 if self.writing.is_some() { Stage::Rename } else { Stage::SyncDir }
             }
             Stage::Rename => {
-                self.path = names::snapshot(self.path.parent().unwrap_or(Path::new("")), self.seq);
+                self.path = names::snapshot(self.dir(), self.seq);
                 Stage::SyncDir
             }
             Stage::SyncDir => return Next::Verified,
@@ -174,8 +225,22 @@ impl Work {
                 }
                 return Next::GivenUp;
             }
-            Stage::Retire => Stage::SyncRetired,
-            Stage::SyncRetired => return Next::Retired,
+            Stage::Retire => {
+                self.path = names::snapshot_aside(self.dir(), self.seq);
+                Stage::SyncRetired
+            }
+            Stage::SyncRetired => Stage::OpenRetired,
+            Stage::OpenRetired => {
+                self.file = Some(opened(outcome));
+                Stage::StatRetired
+            }
+            Stage::StatRetired => self.shrink(size(outcome)),
+            Stage::Shrink => self.shrink(self.shrinks.1),
+            Stage::CloseRetired => {
+                self.file = None;
+                Stage::DeleteRetired
+            }
+            Stage::DeleteRetired => return Next::Retired,
         };
         Next::Go(next)
     }
@@ -185,9 +250,12 @@ impl Work {
         match self.stage {
             Stage::Discard if error.is_missing() => Next::Go(Stage::Create),
             Stage::Retire if error.is_missing() => Next::Go(Stage::SyncRetired),
+            Stage::OpenRetired | Stage::DeleteRetired if error.is_missing() => Next::Retired,
             Stage::CloseFailed => self.clean_up_closed(),
-            // It stays aside until the next try, or the next start.
-            Stage::DeleteFailed => self.clean_up_deleted(),
+            Stage::DeleteFailed => {
+                self.leaves_aside = !error.is_missing();
+                self.clean_up_deleted()
+            }
             Stage::FreeSpace => Next::GivenUp,
             _ => {
                 let path = self.path.clone();
@@ -234,6 +302,7 @@ impl Work {
     /// Begins to clean up after an error.
     fn fail(&mut self, error: SnapshotError) -> Next {
         self.error = Some(error);
+        self.leaves_aside = self.purpose == Purpose::Retire && !self.is_named();
         if self.file.is_some() { Next::Go(Stage::CloseFailed) } else { self.clean_up_closed() }
     }
 
@@ -253,6 +322,13 @@ fn opened(outcome: &Outcome) -> FileId {
     match outcome {
         Outcome::Opened(file) => *file,
         _ => unreachable!("open opens"),
+    }
+}
+
+fn size(outcome: &Outcome) -> u64 {
+    match outcome {
+        Outcome::Stat(stat) => stat.bytes,
+        _ => unreachable!("stat states"),
     }
 }
 

@@ -6,7 +6,7 @@ use ticktape_core::{Nanos, Seq};
 
 use super::error::at;
 use super::retained::{Retained, State};
-use super::work::{Next, Stage, Work};
+use super::work::{Next, Purpose, Stage, Work};
 use super::{CHUNK_BYTES, Snapshot, SnapshotError, SnapshotMeta};
 use crate::disk::{BufferId, Disk, DiskError, Op, OpenMode, Outcome};
 use crate::names;
@@ -14,7 +14,7 @@ use crate::names;
 /// How fast snapshots are written, and how many are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotPace {
-    /// Bytes written, or read back, a millisecond, at most. Too many delay the journal's own flushes on the same device; with too
+    /// Bytes written, read back or deleted a millisecond, at most. Too many delay the journal's own flushes on the same device; with too
     /// few one snapshot is not done before the next is due. `usize::MAX` is as fast as the disk goes.
     pub bytes_per_ms: usize,
     /// Verified snapshots that are kept, at least 1. With 1, a newest one that rots leaves only a full replay.
@@ -45,6 +45,8 @@ pub struct SnapshotWriter<D: Disk> {
     is_waiting: bool,
     /// Whether there may be snapshots that are no longer retained.
     may_retire: bool,
+    /// Aside files that could not be deleted; tried again after the next snapshot.
+    leftovers: Vec<Seq>,
     /// When the next chunk may go.
     allowed_at: Nanos,
     written: Option<SnapshotMeta>,
@@ -86,6 +88,7 @@ impl<D: Disk> SnapshotWriter<D> {
             work: None,
             is_waiting: false,
             may_retire: false,
+            leftovers: Vec::new(),
             allowed_at: 0,
             written: None,
             failed: None,
@@ -114,7 +117,7 @@ impl<D: Disk> SnapshotWriter<D> {
     }
 
     /// Takes note of what the disk has done, and goes on by one step. Never waits for a disk that works beside its caller,
-    /// though operations on names, and deleting a large file above all, take their time: for a housekeeping core.
+    /// though operations on names and sizes take their time: for a housekeeping core.
     /// Returns how much was done.
     pub fn poll(&mut self, now: Nanos) -> usize {
         let mut done = 0;
@@ -144,6 +147,11 @@ impl<D: Disk> SnapshotWriter<D> {
     /// The newest snapshot that is retained, sound and durable.
     pub fn newest_verified(&self) -> Option<Seq> {
         self.retained.newest_verified()
+    }
+
+    /// Whether the snapshot of this seq is retained, sound and durable. Writing it again would be in vain.
+    pub fn is_verified(&self, seq: Seq) -> bool {
+        self.retained.is_verified(seq)
     }
 
     /// Why the last snapshot was not written, or older ones not deleted; `None` again after one that was. No failure of the
@@ -186,6 +194,9 @@ impl<D: Disk> SnapshotWriter<D> {
             return Some(Work::write(&self.dir, snapshot));
         }
         if self.may_retire {
+            if let Some(seq) = self.leftovers.pop() {
+                return Some(Work::sweep(&self.dir, seq));
+            }
             if let Some(seq) = self.retained.surplus(self.pace.retain) {
                 return Some(Work::retire(&self.dir, seq));
             }
@@ -197,7 +208,7 @@ impl<D: Disk> SnapshotWriter<D> {
     /// Submits the operation of the stage that is next, if its time has come.
     fn begin_step(&mut self, now: Nanos) -> usize {
         let Some(work) = &mut self.work else { return 0 };
-        let is_paced = matches!(work.stage, Stage::Body | Stage::ReadBack);
+        let is_paced = matches!(work.stage, Stage::Body | Stage::ReadBack | Stage::Shrink);
         if is_paced && now < self.allowed_at {
             return 0;
         }
@@ -205,19 +216,28 @@ impl<D: Disk> SnapshotWriter<D> {
         let path = &work.path;
         let mut paced_bytes = 0;
         match work.stage {
-            Stage::Discard | Stage::DeleteFailed | Stage::Retire => disk.submit(TOKEN, Op::Delete { path }),
+            Stage::Discard | Stage::DeleteFailed | Stage::DeleteRetired => disk.submit(TOKEN, Op::Delete { path }),
             Stage::Create => disk.submit(TOKEN, Op::Open { path, mode: OpenMode::Create }),
             Stage::OpenBack => disk.submit(TOKEN, Op::Open { path, mode: OpenMode::ReadDirect }),
-            Stage::StatBack => disk.submit(TOKEN, Op::Stat { file: work.file() }),
+            Stage::OpenRetired => disk.submit(TOKEN, Op::Open { path, mode: OpenMode::Write }),
+            Stage::StatBack | Stage::StatRetired => disk.submit(TOKEN, Op::Stat { file: work.file() }),
             Stage::SyncBody | Stage::SyncHeader | Stage::SyncFound => {
                 disk.submit(TOKEN, Op::Sync { file: work.file() });
             }
-            Stage::CloseWritten | Stage::CloseBack | Stage::CloseFailed => {
+            Stage::CloseWritten | Stage::CloseBack | Stage::CloseFailed | Stage::CloseRetired => {
                 disk.submit(TOKEN, Op::Close { file: work.file() });
             }
             Stage::SyncDir | Stage::SyncRetired => disk.submit(TOKEN, Op::SyncDir { path: dir }),
             Stage::FreeSpace => disk.submit(TOKEN, Op::FreeSpace { path: dir }),
             Stage::Rename => disk.submit(TOKEN, Op::Rename { from: path, to: &names::snapshot(dir, work.seq) }),
+            Stage::Retire => {
+                disk.submit(TOKEN, Op::Rename { from: path, to: &names::snapshot_aside(dir, work.seq) });
+            }
+            Stage::Shrink => {
+                let (bytes, cut_bytes) = work.cut();
+                paced_bytes = cut_bytes;
+                disk.submit(TOKEN, Op::Truncate { file: work.file(), bytes });
+            }
             Stage::Reserve => {
                 let (file, bytes) = (work.file(), work.writing().file_bytes());
                 disk.submit(TOKEN, Op::Preallocate { file, bytes });
@@ -251,12 +271,15 @@ impl<D: Disk> SnapshotWriter<D> {
         };
         if let Next::Go(stage) = next {
             work.stage = stage;
+            if stage == Stage::SyncRetired {
+                self.retained.remove(work.seq);
+            }
             return;
         }
         let work = self.work.take().expect("it is there");
         match next {
             Next::Go(_) => unreachable!("it went on"),
-            Next::Retired => self.retained.remove(work.seq),
+            Next::Retired => {}
             Next::GivenUp => self.given_up(work),
             Next::Verified => {
                 self.retained.set(work.seq, State::Verified);
@@ -272,21 +295,29 @@ impl<D: Disk> SnapshotWriter<D> {
 
     fn given_up(&mut self, work: Work) {
         let is_named = work.is_named();
-        let is_retiring = work.is_retiring();
+        if work.leaves_aside {
+            self.leftovers.push(work.seq);
+        }
         let error = work.error.expect("it was given up for a reason");
-        let is_gone = matches!(&error, SnapshotError::Disk { error, .. } if error.is_missing());
-        match work.writing {
-            Some(writing) => {
+        match work.purpose {
+            Purpose::Write => {
                 // Its name may or may not outlast a crash: whatever is there under it is not relied on.
                 if is_named {
                     self.retained.set(work.seq, State::Rejected(error.clone()));
                 }
-                self.spent = Some(writing.snapshot.into_body());
+                self.spent = work.writing.map(|writing| writing.snapshot.into_body());
             }
             // It is tried again after the next snapshot.
-            None if is_retiring => self.may_retire = false,
-            None if is_gone => return self.retained.remove(work.seq),
-            None => return self.retained.set(work.seq, State::Rejected(error)),
+            Purpose::Retire => self.may_retire = false,
+            Purpose::Adopt => {
+                let is_gone = matches!(&error, SnapshotError::Disk { error, .. } if error.is_missing());
+                if is_gone {
+                    self.retained.remove(work.seq);
+                } else {
+                    self.retained.set(work.seq, State::Rejected(error));
+                }
+                return;
+            }
         }
         self.failures += 1;
         self.failed = Some(error);
