@@ -27,8 +27,16 @@ pub enum Command {
     Follow(FollowArgs),
     /// Rebuild the state from a journal, offline
     Replay(ReplayArgs),
-    /// Show a journal's segments, commits and frames
+    /// Show a journal's segments, commits, frames and snapshots
     Inspect(InspectArgs),
+    /// Check every byte of a journal and its snapshots, and that a replay comes to what they record
+    Verify(VerifyArgs),
+    /// The state after a frame
+    State(StateArgs),
+    /// Give up what a snapshot covers, offline
+    Compact(CompactArgs),
+    /// Copy a journal of any version into a new one of the current version
+    Import(ImportArgs),
     /// The demo's appliance
     #[command(hide = true)]
     DemoAppliance(DemoApplianceArgs),
@@ -82,6 +90,9 @@ impl From<NicArg> for NicChoice {
 
 /// The most messages that a demo sends: it holds them all in memory, with their answers, about 150 bytes each.
 const MESSAGES_MAX: u64 = 20_000_000;
+
+/// The most snapshots that can be asked to be kept.
+const RETAINED_MAX: i64 = 1000;
 
 /// Messages a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +153,9 @@ pub struct DemoArgs {
     /// Keep the journal
     #[arg(long)]
     pub keep: bool,
+    /// Let a shadow replica take snapshots on the way
+    #[arg(long)]
+    pub snapshots: bool,
     /// Stop the follower for a second (SIGSTOP) in the middle of the paced phase
     #[arg(long, hide = true)]
     pub stall_follower: bool,
@@ -224,11 +238,90 @@ pub struct InspectArgs {
     /// A journal's directory, or one of its segments
     pub path: PathBuf,
     /// Show frames, not only commits
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub frames: bool,
+    /// Read snapshots to their ends, not only their headers
+    #[arg(long)]
+    pub deep: bool,
+    /// One JSON object instead of lines
+    #[arg(long)]
+    pub json: bool,
     /// Which service's commands the frames hold
     #[arg(long, value_name = "NAME")]
     pub service: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub struct VerifyArgs {
+    /// The journal's directory
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Which service; the one that the log names where not given
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+    /// Replay from the newest snapshot only, not from the beginning of what is there
+    #[arg(long)]
+    pub from_snapshot: bool,
+    /// Compare the state at every mark that a later one speaks of, not only at snapshots: slow where the state is big
+    #[arg(long)]
+    pub every_mark: bool,
+    /// One JSON object instead of lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct StateArgs {
+    /// The journal's directory
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// After this frame; 0 is before the first. The end of the log where not given
+    #[arg(long, value_name = "SEQ")]
+    pub at: Option<u64>,
+    /// Which service; the one that the log names where not given
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+    /// Print the service's state, too
+    #[arg(long)]
+    pub text: bool,
+    /// One JSON object instead of lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct CompactArgs {
+    /// The journal's directory; no appliance may have it open
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Snapshots to keep: what the oldest of them covers goes
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=RETAINED_MAX))]
+    pub keep: u16,
+    /// Take a snapshot at the end of the log first
+    #[arg(long)]
+    pub snapshot: bool,
+    /// The service to take it of; the one that the log names where not given
+    #[arg(long, value_name = "NAME", requires = "snapshot")]
+    pub service: Option<String>,
+    /// Only say what would go
+    #[arg(long, conflicts_with = "snapshot")]
+    pub dry_run: bool,
+    /// One JSON object instead of lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct ImportArgs {
+    /// The directory of the journal to copy; it is only read
+    #[arg(value_name = "SRC")]
+    pub src: PathBuf,
+    /// The new journal's directory: missing or empty
+    #[arg(value_name = "DST")]
+    pub dst: PathBuf,
+    /// One JSON object instead of lines
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(clap::Args)]
@@ -251,6 +344,8 @@ pub struct DemoApplianceArgs {
     pub cores: Option<CorePlan>,
     #[arg(long, value_enum, default_value_t = NicArg::Auto)]
     pub nic: NicArg,
+    #[arg(long)]
+    pub snapshots: bool,
 }
 
 #[derive(clap::Args)]

@@ -10,6 +10,8 @@ pub enum Failure {
     Usage(String),
     /// It was tried and went wrong, or did not come out as it must: exit code 1.
     Failed(String),
+    /// Whoever read the output has gone: nothing to say, exit code 0.
+    NobodyReads,
 }
 
 impl Failure {
@@ -26,8 +28,9 @@ impl Failure {
     /// The process's exit code.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Failure::Usage(_) => 2,
+            Failure::NobodyReads => 0,
             Failure::Failed(_) => 1,
+            Failure::Usage(_) => 2,
         })
     }
 }
@@ -36,6 +39,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Usage(message) | Failure::Failed(message) => f.write_str(message),
+            Failure::NobodyReads => f.write_str("nobody reads the output any more"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Results as JSON files.
+//! Results as JSON: files, and the one object of a command with `--json`.
 
 use std::path::Path;
 
@@ -22,4 +22,9 @@ pub fn write(path: &Path, value: &impl Serialize) -> Result<(), Failure> {
     std::fs::write(&aside, text)
         .and_then(|()| std::fs::rename(&aside, path))
         .map_err(|error| Failure::failed(format!("{}: results can't be written: {error}", path.display())))
+}
+
+/// `value` as one line.
+pub fn line(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(Failure::failed)
 }

@@ -30,7 +30,11 @@ mod commands;
 mod demo;
 mod failure;
 mod json;
+mod log;
+mod out;
 mod service;
+mod snapshots;
+mod survey;
 
 use std::fmt::Debug;
 use std::process::ExitCode;
@@ -62,6 +66,7 @@ impl Tools {
     where
         S: Service + Send + 'static,
         S::Input: Debug,
+        S::Snapshot: Debug,
         S::Config: Clone + Send + Sync + 'static,
         S::Output: Send,
     {
@@ -74,6 +79,7 @@ impl Tools {
     where
         S: Service + Send + 'static,
         S::Input: Debug,
+        S::Snapshot: Debug,
         S::Config: Clone + Send + Sync + 'static,
         S::Output: Send,
     {
@@ -94,7 +100,7 @@ impl Tools {
         match commands::run(args.command, &self.services) {
             Ok(()) => ExitCode::SUCCESS,
             Err(failure) => {
-                eprintln!("{}: {failure}", self.program);
+                out::complain(self.program, &failure);
                 failure.exit_code()
             }
         }

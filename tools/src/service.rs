@@ -4,12 +4,18 @@ use std::fmt::Debug;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
-use ticktape::config::ApplianceConfig;
+use ticktape::config::{ApplianceConfig, SnapshotConfig};
 use ticktape::machine::{Machine, Progress, StepLimits, hex};
+use ticktape::mark::Compared;
 use ticktape::pipeline::Appliance;
-use ticktape::{Decode, Frame, Kind, Seq, Service};
+use ticktape::snapshot::{Found, Restored};
+use ticktape::tails::Tails;
+use ticktape::{Decode, Frame, Kind, Seq, Service, Timestamp};
+use ticktape_journal::Snapshot;
 
 use crate::Failure;
+use crate::log::Log;
+use crate::out::say;
 
 /// Gathers a service's outputs into one text to be hashed.
 pub trait Outputs<O> {
@@ -50,6 +56,55 @@ pub struct Outcome {
     pub report_sha256: String,
 }
 
+/// What a replay keeps beside the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing.
+    Nothing,
+    /// The reports, gathered into their hash.
+    Reports,
+    /// The sessions' latest events, for a snapshot.
+    Tails,
+}
+
+/// Where a replay began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// The snapshot's seq; `None` where it began with the log.
+    pub snapshot: Option<Seq>,
+    /// Snapshots that were not sound, each with the reason in a line.
+    pub passed_over: Vec<String>,
+}
+
+impl Begun {
+    /// Tells people, where there is anything to tell.
+    pub fn say(&self) -> Result<(), Failure> {
+        self.passed_over.iter().try_for_each(|reason| say!("passed over    {reason}"))?;
+        self.snapshot.map_or(Ok(()), |seq| say!("begun          from the snapshot after seq {seq}"))
+    }
+}
+
+/// What is known of a state at no cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateFacts {
+    /// The last seq applied.
+    pub seq: Seq,
+    /// Its time.
+    pub time: Timestamp,
+    /// The latest epoch that the log declared.
+    pub epoch: u64,
+    /// The rolling hash of all outputs so far.
+    pub output_hash: u64,
+    /// Sessions that the log knows.
+    pub sessions: u64,
+    /// Timers that are armed.
+    pub timers: u64,
+    /// Commands that were no encoding of one.
+    pub malformed: u64,
+    /// Marks that were compared.
+    pub compared: Compared,
+}
+
 /// A state that is built up frame by frame.
 pub trait AnyReplay {
     /// Applies one frame.
@@ -63,6 +118,15 @@ pub trait AnyReplay {
 
     /// SHA-256 of the state as it is now, lowercase hex.
     fn digest(&self) -> String;
+
+    /// What is known of it at no cost.
+    fn facts(&self) -> StateFacts;
+
+    /// Takes a snapshot. Marks to come that speak of this point are compared with its digest.
+    fn snapshot(&mut self) -> Snapshot;
+
+    /// The service's state, readable.
+    fn text(&self) -> String;
 
     /// What it came to.
     fn finish(self: Box<Self>) -> Outcome;
@@ -79,8 +143,17 @@ pub trait AnyService {
     /// What keeps it from starting.
     fn start(&self, config: &ApplianceConfig) -> Result<Appliance, Failure>;
 
-    /// A fresh state to apply a log to; its outputs are gathered or thrown away.
-    fn replay(&self, gather: bool) -> Box<dyn AnyReplay + '_>;
+    /// Its name in logs and snapshots; may be empty.
+    fn log_name(&self) -> &'static str;
+
+    /// The state before the first frame.
+    fn replay(&self) -> Box<dyn AnyReplay + '_>;
+
+    /// The state that was found in `dir`, to apply the rest of the log to.
+    ///
+    /// # Errors
+    /// It is another service's, or of another version of this one.
+    fn replay_from(&self, found: Found, dir: &Path, keep: Keep) -> Result<(Box<dyn AnyReplay + '_>, Begun), Failure>;
 
     /// A command's encoding as text, for people.
     fn describe_input(&self, frame: &Frame<'_>) -> String;
@@ -102,6 +175,7 @@ impl<S> AnyService for ServiceEntry<S>
 where
     S: Service + Send + 'static,
     S::Input: Debug,
+    S::Snapshot: Debug,
     S::Output: Send,
     S::Config: Clone + Send + 'static,
 {
@@ -109,16 +183,31 @@ where
         self.name
     }
 
+    fn log_name(&self) -> &'static str {
+        S::NAME
+    }
+
     fn start(&self, config: &ApplianceConfig) -> Result<Appliance, Failure> {
         Appliance::start::<S>(config, &self.config).map_err(Failure::usage)
     }
 
-    fn replay(&self, gather: bool) -> Box<dyn AnyReplay + '_> {
-        let reports: Option<Box<dyn Outputs<S::Output>>> = gather.then(|| match self.options.reports {
-            Some(reports) => reports(),
-            None => Box::new(EncodedOutputs::default()),
-        });
-        Box::new(Replay::<S> { machine: Machine::genesis(&self.config, StepLimits::default()), commands: 0, reports })
+    fn replay(&self) -> Box<dyn AnyReplay + '_> {
+        let machine = Machine::genesis(&self.config, StepLimits::default());
+        Box::new(Replay::<S> { machine, commands: 0, reports: None, tails: None })
+    }
+
+    fn replay_from(&self, found: Found, dir: &Path, keep: Keep) -> Result<(Box<dyn AnyReplay + '_>, Begun), Failure> {
+        let tail_bytes = SnapshotConfig::default().tail_bytes;
+        let restored = found.restore::<S>(dir, &self.config, StepLimits::default(), tail_bytes);
+        let Restored { machine, tails, snapshot, rejected } = restored.map_err(Failure::failed)?;
+        let reports: Option<Box<dyn Outputs<S::Output>>> =
+            (keep == Keep::Reports).then(|| match self.options.reports {
+                Some(reports) => reports(),
+                None => Box::new(EncodedOutputs::default()),
+            });
+        let tails = (keep == Keep::Tails).then_some(tails);
+        let begun = Begun { snapshot: snapshot.map(|meta| meta.seq), passed_over: rejected };
+        Ok((Box::new(Replay::<S> { machine, commands: 0, reports, tails }), begun))
     }
 
     fn describe_input(&self, frame: &Frame<'_>) -> String {
@@ -139,12 +228,19 @@ struct Replay<S: Service> {
     machine: Machine<S>,
     commands: u64,
     reports: Option<Box<dyn Outputs<S::Output>>>,
+    tails: Option<Tails>,
 }
 
-impl<S: Service> AnyReplay for Replay<S> {
+impl<S: Service> AnyReplay for Replay<S>
+where
+    S::Snapshot: Debug,
+{
     fn apply(&mut self, frame: &Frame<'_>) -> Result<(), Failure> {
         loop {
             let progress = self.machine.step(frame).map_err(Failure::failed)?;
+            if let Some(tails) = &mut self.tails {
+                self.machine.outputs(frame.seq).for_each(|output| tails.push(&output));
+            }
             if let Some(reports) = &mut self.reports {
                 self.machine.take_outputs().for_each(|output| reports.push(output));
             }
@@ -162,6 +258,31 @@ impl<S: Service> AnyReplay for Replay<S> {
 
     fn digest(&self) -> String {
         self.machine.digest()
+    }
+
+    fn facts(&self) -> StateFacts {
+        let machine = &self.machine;
+        StateFacts {
+            seq: machine.applied(),
+            time: machine.now(),
+            epoch: machine.epoch(),
+            output_hash: machine.output_hash(),
+            sessions: machine.sessions().iter().count() as u64,
+            timers: machine.timers_armed() as u64,
+            malformed: machine.malformed(),
+            compared: machine.compared(),
+        }
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        let none = Tails::new(0);
+        let snapshot = self.machine.to_snapshot(self.tails.as_ref().unwrap_or(&none));
+        self.machine.note_state_digest(snapshot.meta().seq, snapshot.meta().state_digest);
+        snapshot
+    }
+
+    fn text(&self) -> String {
+        format!("{:#?}", self.machine.service().snapshot())
     }
 
     fn finish(self: Box<Self>) -> Outcome {
@@ -204,12 +325,13 @@ pub(crate) fn find<'a>(services: &'a [Box<dyn AnyService>], name: Option<&str>) 
         .ok_or_else(|| Failure::usage(format!("service {:?} is unknown: one of {}", name.unwrap_or(""), names())))
 }
 
-/// Applies the whole journal in `dir` to a fresh state.
-pub(crate) fn replay_journal(service: &dyn AnyService, dir: &Path) -> Result<Outcome, Failure> {
-    let mut reader = ticktape_journal::JournalReader::open(dir, Seq::FIRST).map_err(Failure::usage)?;
-    let mut replay = service.replay(true);
+/// Applies the whole journal in `dir` to a fresh state, or to the oldest that it goes on from where its beginning is gone.
+pub(crate) fn replay_journal(service: &dyn AnyService, dir: &Path) -> Result<(Outcome, Begun), Failure> {
+    let log = Log::open(dir)?;
+    let (mut replay, begun) = service.replay_from(log.oldest()?, dir, Keep::Reports)?;
+    let mut reader = log.from(replay.seq().next())?;
     while let Some(bytes) = reader.next().map_err(Failure::failed)? {
         replay.apply(&Frame::view(bytes).expect("the reader has checked it"))?;
     }
-    Ok(replay.finish())
+    Ok((replay.finish(), begun))
 }

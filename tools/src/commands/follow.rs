@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ticktape::snapshot::Found;
 use ticktape::tail::{Tail, TailError};
 use ticktape::{Frame, Kind, Seq};
+use ticktape_journal::JournalError;
 use ticktape_shm::{FollowError, Follower, Horizon};
 
 use crate::Failure;
 use crate::args::FollowArgs;
-use crate::service::{AnyReplay, AnyService, find};
+use crate::out::say;
+use crate::service::{AnyReplay, AnyService, Keep, find};
 
 /// Frames taken before the clock and the signal are looked at.
 const BATCH: usize = 1024;
@@ -20,6 +23,8 @@ const BATCH: usize = 1024;
 const PAUSE: Duration = Duration::from_millis(1);
 /// Said at the end of a log.
 const WRITER_GONE: &str = "the appliance has stopped, or was killed; everything it committed was read";
+/// How often a log that loses its beginning meanwhile is begun anew: a snapshot takes seconds, beginning from one far less.
+const BEGIN_TRIES: u32 = 8;
 /// Between two lines of output.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
@@ -77,9 +82,7 @@ fn with_state(
     progress: &mut Progress,
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
-    let mut tail =
-        Tail::open(journal, &args.ring_dir, &args.ring, Seq::FIRST, Horizon::Committed).map_err(Failure::usage)?;
-    let mut replay = service.replay(false);
+    let (mut tail, mut replay) = begin(args, journal, service)?;
     let mut line_at = Instant::now() + LINE_EVERY;
     while !progress.is_done(stop) {
         let mut failure = None;
@@ -99,29 +102,51 @@ fn with_state(
             }
             Ok(_) => {}
             Err(TailError::Ended) => {
-                println!("{WRITER_GONE}");
+                say!("{WRITER_GONE}")?;
                 break;
             }
             Err(error) => return Err(Failure::failed(error)),
         }
         if Instant::now() >= line_at {
             line_at += LINE_EVERY;
-            println!("{}  overruns {}", progress.line(), tail.overruns());
+            say!("{}  overruns {}", progress.line(), tail.overruns())?;
         }
     }
-    finish_state(progress, &*replay, tail.overruns());
-    Ok(())
+    finish_state(progress, &*replay, tail.overruns())
 }
 
-fn finish_state(progress: &Progress, replay: &dyn AnyReplay, overruns: u64) {
-    println!("{}  overruns {overruns}", progress.line());
-    println!("state at seq {}: {}", replay.seq(), replay.digest());
+/// The log from the newest snapshot on, or from its beginning, and the state there.
+fn begin<'a>(
+    args: &FollowArgs,
+    journal: &Path,
+    service: &'a dyn AnyService,
+) -> Result<(Tail, Box<dyn AnyReplay + 'a>), Failure> {
+    let mut tries = 0;
+    loop {
+        let found = Found::newest(journal, Seq::MAX).map_err(Failure::usage)?;
+        let (replay, begun) = service.replay_from(found, journal, Keep::Nothing)?;
+        let from = replay.seq().next();
+        match Tail::open(journal, &args.ring_dir, &args.ring, from, Horizon::Committed) {
+            // The appliance has taken a newer snapshot meanwhile, and given up what this one goes on with.
+            Err(TailError::Journal(JournalError::TooOld { .. })) if tries < BEGIN_TRIES => tries += 1,
+            Err(error) => return Err(Failure::usage(error)),
+            Ok(tail) => {
+                begun.say()?;
+                return Ok((tail, replay));
+            }
+        }
+    }
+}
+
+fn finish_state(progress: &Progress, replay: &dyn AnyReplay, overruns: u64) -> Result<(), Failure> {
+    say!("{}  overruns {overruns}", progress.line())?;
+    say!("state at seq {}: {}", replay.seq(), replay.digest())
 }
 
 fn frames_only(args: &FollowArgs, progress: &mut Progress, stop: &AtomicBool) -> Result<(), Failure> {
     let mut follower = Follower::attach_live(&args.ring_dir, &args.ring, Horizon::Committed)
         .map_err(|error| cannot_attach(args, &error))?;
-    println!("attached to {} at seq {}, epoch {}", args.ring, follower.next_seq(), follower.epoch());
+    say!("attached to {} at seq {}, epoch {}", args.ring, follower.next_seq(), follower.epoch())?;
     let mut line_at = Instant::now() + LINE_EVERY;
     while !progress.is_done(stop) {
         let drained = follower.drain(progress.batch(), |bytes| {
@@ -136,18 +161,17 @@ fn frames_only(args: &FollowArgs, progress: &mut Progress, stop: &AtomicBool) ->
                 let _ = follower.check_writer();
             }
             Ok(_) => {}
-            Err(error @ FollowError::Overrun { .. }) => println!("{error}"),
+            Err(error @ FollowError::Overrun { .. }) => say!("{error}")?,
             Err(FollowError::WriterGone) => {
-                println!("{WRITER_GONE}");
+                say!("{WRITER_GONE}")?;
                 break;
             }
             Err(error) => return Err(Failure::failed(error)),
         }
         if Instant::now() >= line_at {
             line_at += LINE_EVERY;
-            println!("{}", progress.line());
+            say!("{}", progress.line())?;
         }
     }
-    println!("{}", progress.line());
-    Ok(())
+    say!("{}", progress.line())
 }

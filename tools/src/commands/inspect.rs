@@ -1,63 +1,150 @@
 //! `ticktape inspect`: what stands in a journal, readable, however damaged.
 //!
-//! Exit code 1 if acknowledged data is damaged or missing. A torn tail, which the next opening cuts, is none: 0.
+//! Exit code 1 if acknowledged data or a snapshot is damaged or missing. A torn tail, which the next opening cuts, is none: 0.
 
 use std::io::{self, BufWriter, Write};
 
-use ticktape_journal::inspect::{Fact, inspect};
+use serde::Serialize;
+use ticktape_journal::inspect::Fact;
+use ticktape_journal::is_live;
 
 use crate::Failure;
 use crate::args::InspectArgs;
+use crate::out::{self, printed_then};
 use crate::service::{AnyService, find};
+use crate::snapshots::{self, Depth, SnapshotFile, SnapshotJson};
+use crate::survey::{Gap, Place, Segment, Spare, Survey};
+
+/// Said where it is so.
+const LIVE: &str = "an appliance is writing this journal: what follows is a moment of it";
+
+#[derive(Serialize)]
+struct Json<'a> {
+    journal: String,
+    live: bool,
+    sound: bool,
+    segments: &'a [Segment],
+    spares: &'a [Spare],
+    gaps: &'a [Gap],
+    damage: Vec<&'a Place>,
+    damaged_places: u64,
+    cut: Option<&'a Place>,
+    commits: u64,
+    frames: u64,
+    first_seq: Option<u64>,
+    last_seq: Option<u64>,
+    durable_seq: u64,
+    sealed_seq: Option<u64>,
+    snapshots: Vec<SnapshotJson>,
+}
 
 pub fn run(args: &InspectArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     let service = args.service.as_deref().map(|name| find(services, Some(name))).transpose()?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    let mut written = Ok(());
-    let summary = inspect(&args.path, &mut |fact| {
-        if written.is_ok() && (args.frames || !matches!(fact, Fact::Frame { .. })) {
-            written = line(&mut out, fact, service);
+    let live = is_live(&args.path).or_else(|error| if args.path.is_file() { Ok(false) } else { Err(error) });
+    let live = live.map_err(Failure::usage)?;
+    let earlier = if live { Some(survey(args, &mut |_| {})?) } else { None };
+    let mut printer = Printer { out: BufWriter::new(io::stdout().lock()), result: Ok(()) };
+    if live && !args.json {
+        printer.line(format_args!("{LIVE}"));
+    }
+    let mut survey = survey(args, &mut |fact| {
+        if !args.json && (args.frames || !matches!(fact, Fact::Frame { .. })) {
+            printer.fact(fact, service);
         }
-    });
-    let summary = summary.map_err(|error| Failure::usage(format!("{}: {error}", args.path.display())))?;
+    })?;
+    if let Some(earlier) = &earlier {
+        survey.keep_what_stays(earlier);
+    }
+    let depth = if args.deep { Depth::Whole } else { Depth::Header };
+    let snapshots = snapshots::look(&args.path, depth)?;
+    if args.json {
+        printer.line(format_args!("{}", json(args, live, &survey, &snapshots)?));
+    } else {
+        snapshots.iter().for_each(|snapshot| printer.line(format_args!("{}", snapshot.line(depth))));
+        printer.line(format_args!("{}", last_line(&survey)));
+    }
+    let printed = printer.finish();
+    printed_then(printed, verdict(args, &survey, &snapshots))
+}
+
+fn survey(args: &InspectArgs, show: &mut dyn FnMut(&Fact<'_>)) -> Result<Survey, Failure> {
+    Survey::of(&args.path, show).map_err(|error| Failure::usage(format!("{}: {error}", args.path.display())))
+}
+
+fn verdict(args: &InspectArgs, survey: &Survey, snapshots: &[SnapshotFile]) -> Result<(), Failure> {
+    if let Some(complaint) = survey.complaint(&args.path) {
+        return Err(Failure::failed(complaint));
+    }
+    match snapshots.iter().find_map(|snapshot| snapshot.header.as_ref().err()) {
+        Some(error) => Err(Failure::failed(error)),
+        None => Ok(()),
+    }
+}
+
+fn json(args: &InspectArgs, live: bool, survey: &Survey, snapshots: &[SnapshotFile]) -> Result<String, Failure> {
+    let summary = &survey.summary;
+    crate::json::line(&Json {
+        journal: args.path.display().to_string(),
+        live,
+        sound: verdict(args, survey, snapshots).is_ok(),
+        segments: &survey.segments,
+        spares: &survey.spares,
+        gaps: &survey.gaps,
+        damage: survey.damage().collect(),
+        damaged_places: summary.damaged,
+        cut: survey.cut(),
+        commits: summary.commits,
+        frames: summary.frames,
+        first_seq: summary.first_seq.map(|seq| seq.0),
+        last_seq: summary.last_seq.map(|seq| seq.0),
+        durable_seq: summary.durable.0,
+        sealed_seq: survey.sealed.map(|seq| seq.0),
+        snapshots: snapshots.iter().map(SnapshotFile::json).collect(),
+    })
+}
+
+fn last_line(survey: &Survey) -> String {
+    let summary = &survey.summary;
     let seqs = match (summary.first_seq, summary.last_seq) {
         (Some(first), Some(last)) => format!("seq {first} to {last}"),
         _ => "no frames".to_string(),
     };
-    let written = written.and_then(|()| {
-        writeln!(
-            out,
-            "{} segments, {} commits, {} frames, {seqs}, durable at least to seq {}, {} damaged places{}",
-            summary.segments,
-            summary.commits,
-            summary.frames,
-            summary.durable,
-            summary.damaged,
-            if summary.torn > 0 { ", a torn tail that was never acknowledged" } else { "" }
-        )?;
-        out.flush()
-    });
-    match written {
-        // Whoever reads has read enough, as `head` does.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(Failure::failed(error)),
-        _ => {}
-    }
-    match summary.damaged {
-        0 => Ok(()),
-        damaged => Err(Failure::failed(format!(
-            "{}: {damaged} damaged place{}; restore what is damaged or missing from a replica or a backup",
-            args.path.display(),
-            if damaged == 1 { "" } else { "s" }
-        ))),
-    }
+    format!(
+        "{} segments, {} commits, {} frames, {seqs}, durable at least to seq {}, {} damaged places{}",
+        summary.segments,
+        summary.commits,
+        summary.frames,
+        summary.durable,
+        summary.damaged,
+        if summary.torn > 0 { ", a torn tail that was never acknowledged" } else { "" }
+    )
 }
 
-fn line(out: &mut impl Write, fact: &Fact<'_>, service: Option<&dyn AnyService>) -> io::Result<()> {
-    match (fact, service) {
-        (Fact::Frame { frame, .. }, Some(service)) => {
-            let described = format!("{fact}  {}", service.describe_input(frame));
-            writeln!(out, "{}", described.trim_end())
+/// Goes on without printing when stdout takes no more: the verdict is still to come.
+struct Printer<W: Write> {
+    out: W,
+    result: io::Result<()>,
+}
+
+impl<W: Write> Printer<W> {
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        if self.result.is_ok() {
+            self.result = writeln!(self.out, "{line}");
         }
-        _ => writeln!(out, "{fact}"),
+    }
+
+    fn fact(&mut self, fact: &Fact<'_>, service: Option<&dyn AnyService>) {
+        match (fact, service) {
+            (Fact::Frame { frame, .. }, Some(service)) => {
+                let described = format!("{fact}  {}", service.describe_input(frame));
+                self.line(format_args!("{}", described.trim_end()));
+            }
+            _ => self.line(format_args!("{fact}")),
+        }
+    }
+
+    fn finish(self) -> Result<(), Failure> {
+        let mut out = self.out;
+        self.result.and_then(|()| out.flush()).map_err(|error| out::failure(&error))
     }
 }

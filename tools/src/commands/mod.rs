@@ -1,9 +1,13 @@
 //! The commands, one a file.
 
+mod compact;
 mod follow;
+mod import;
 mod inspect;
 mod replay;
 mod run;
+mod state;
+mod verify;
 
 use crate::args::Command;
 use crate::service::AnyService;
@@ -17,6 +21,10 @@ pub fn run(command: Command, services: &[Box<dyn AnyService>]) -> Result<(), Fai
         Command::Follow(args) => follow::run(&args, services),
         Command::Replay(args) => replay::run(&args, services),
         Command::Inspect(args) => inspect::run(&args, services),
+        Command::Verify(args) => verify::run(&args, services),
+        Command::State(args) => state::run(&args, services),
+        Command::Compact(args) => compact::run(&args, services),
+        Command::Import(args) => import::run(&args),
         Command::DemoAppliance(args) => demo::appliance(&args, services),
         Command::DemoFollower(args) => demo::follower(&args, services),
     }

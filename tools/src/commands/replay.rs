@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::Failure;
 use crate::args::ReplayArgs;
+use crate::out::say;
 use crate::service::{AnyService, find, replay_journal};
 
 #[derive(Serialize)]
@@ -15,24 +16,28 @@ struct Json {
     reports: u64,
     report_sha256: String,
     replay_digest: String,
+    /// The snapshot that it began from: commands and reports are those after it.
+    from_snapshot: Option<u64>,
 }
 
 pub fn run(args: &ReplayArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     let service = find(services, args.service.as_deref())?;
     let started = Instant::now();
-    let outcome = replay_journal(service, &args.journal)?;
+    let (outcome, begun) = replay_journal(service, &args.journal)?;
     let seconds = started.elapsed().as_secs_f64();
-    println!("replayed {} to seq {} in {seconds:.3} s", args.journal.display(), outcome.seq);
-    println!("commands       {}", outcome.commands);
-    println!("digest         {}", outcome.digest);
-    println!("reports        {}", outcome.reports);
-    println!("report sha256  {}", outcome.report_sha256);
+    say!("replayed {} to seq {} in {seconds:.3} s", args.journal.display(), outcome.seq)?;
+    begun.say()?;
+    say!("commands       {}", outcome.commands)?;
+    say!("digest         {}", outcome.digest)?;
+    say!("reports        {}", outcome.reports)?;
+    say!("report sha256  {}", outcome.report_sha256)?;
     let json = Json {
         seq: outcome.seq.0,
         commands: outcome.commands,
         reports: outcome.reports,
         report_sha256: outcome.report_sha256,
         replay_digest: outcome.digest,
+        from_snapshot: begun.snapshot.map(|seq| seq.0),
     };
     args.json.as_deref().map_or(Ok(()), |path| crate::json::write(path, &json))
 }

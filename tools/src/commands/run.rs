@@ -9,6 +9,7 @@ use ticktape::pipeline::{Report, StageName};
 
 use crate::Failure;
 use crate::args::RunArgs;
+use crate::out::say;
 use crate::service::{AnyService, find};
 
 /// How often a running appliance looks for a signal or a fault.
@@ -24,15 +25,19 @@ pub fn run(args: RunArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failur
     }
     let appliance = service.start(&config)?;
     let choices = appliance.choices();
-    println!("{} on {}, epoch {}", service.name(), appliance.local_addr(), appliance.epoch());
-    println!("recovered to seq {} from {}", appliance.recovered_to(), config.dir.display());
-    println!("nic      {}", choices.nic);
-    println!("journal  {}", choices.journal);
-    println!("ring     {}", choices.ring);
-    println!("cores    {}", choices.cores);
-    println!("idle     {}", choices.idle);
+    say!("{} on {}, epoch {}", service.name(), appliance.local_addr(), appliance.epoch())?;
+    say!("recovered to seq {} from {}", appliance.recovered_to(), config.dir.display())?;
+    say!("state    from {}", choices.recovery)?;
+    say!("nic      {}", choices.nic)?;
+    say!("journal  {}", choices.journal)?;
+    say!("ring     {}", choices.ring)?;
+    say!("cores    {}", choices.cores)?;
+    say!("idle     {}", choices.idle)?;
     if let Some(feed) = &choices.feed {
-        println!("feed     {feed}");
+        say!("feed     {feed}")?;
+    }
+    if let Some(snapshots) = &choices.snapshots {
+        say!("snapshots {snapshots}")?;
     }
     while !stop.load(Ordering::Relaxed) && appliance.fault().is_none() {
         std::thread::sleep(WATCH);
@@ -48,14 +53,14 @@ pub fn finish(report: &Report) -> Result<(), Failure> {
     if let Some(error) = report.errors.first() {
         return Err(Failure::failed(error));
     }
-    println!(
+    say!(
         "stopped at seq {}, state {}",
         report.counter(StageName::Executor, "applied_seq"),
         report.fact(StageName::Executor, "digest").unwrap_or("-")
-    );
+    )?;
     for (stage, stage_report) in &report.stages {
         for (name, count) in stage_report.counters.iter().filter(|&&(_, count)| count > 0) {
-            println!("{:10} {name} {count}", stage.as_str());
+            say!("{:10} {name} {count}", stage.as_str())?;
         }
     }
     Ok(())

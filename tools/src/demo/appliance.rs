@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use ticktape::config::{ApplianceConfig, FeedConfig};
+use ticktape::config::{ApplianceConfig, FeedConfig, SnapshotConfig};
 use ticktape::pipeline::{Report, StageName};
 use ticktape_journal::JournalConfig;
 
@@ -24,6 +24,9 @@ const WATCH: Duration = Duration::from_millis(20);
 /// Commands under way at most. Deep enough to keep the disk busy: what arrives during one sync of a few milliseconds.
 const WINDOW: u32 = 16 << 10;
 
+/// Between two snapshots, with `--snapshots`: several in a run of the built-in flow.
+const SNAPSHOT_EVERY_FRAMES: u64 = 100_000;
+
 /// The first line: the appliance takes clients.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ready {
@@ -36,6 +39,7 @@ pub struct Ready {
     pub cores: String,
     pub idle: String,
     pub feed: Option<String>,
+    pub snapshots: Option<String>,
 }
 
 /// The last line: it has stopped.
@@ -64,6 +68,12 @@ pub fn run(args: &DemoApplianceArgs, services: &[Box<dyn AnyService>]) -> Result
     config.nic = args.nic.into();
     config.cores = args.cores.clone();
     config.window = WINDOW;
+    // The log stays whole: the demo replays it from its beginning.
+    config.snapshots = args.snapshots.then(|| SnapshotConfig {
+        every_frames: SNAPSHOT_EVERY_FRAMES,
+        compact: false,
+        ..SnapshotConfig::default()
+    });
     config.journal = JournalConfig { prefill_bytes: 64 << 20, ..JournalConfig::default() };
     let appliance = service.start(&config)?;
     let choices = appliance.choices().clone();
@@ -77,6 +87,7 @@ pub fn run(args: &DemoApplianceArgs, services: &[Box<dyn AnyService>]) -> Result
         cores: choices.cores,
         idle: choices.idle,
         feed: choices.feed,
+        snapshots: choices.snapshots,
     })?;
     let words = words();
     while appliance.fault().is_none() {

@@ -48,7 +48,7 @@ pub fn run(args: &DemoFollowerArgs, services: &[Box<dyn AnyService>]) -> Result<
     let mut tail = Tail::open(&args.journal, &args.ring_dir, &args.ring, Seq::FIRST, Horizon::Committed)
         .map_err(Failure::usage)?;
     tell(&Attached { seq: tail.next_seq().0 })?;
-    let mut replay = service.replay(false);
+    let mut replay = service.replay();
     let mut idle = 0_u32;
     loop {
         let mut failure = None;

@@ -28,6 +28,7 @@ use ticktape_tuning::{host, jitter};
 
 use crate::Failure;
 use crate::args::{DemoArgs, NicArg};
+use crate::out::{self, say};
 use crate::service::{AnyService, find, replay_journal};
 use appliance::{Final, Ready};
 use child::Child;
@@ -59,8 +60,8 @@ pub fn run(args: &DemoArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fail
     let ready: Ready = appliance.read()?;
     let mut follower = Child::spawn("the follower", &follower_args(args, &workspace))?;
     let attached: follower::Attached = follower.read()?;
-    println!("{} orders from {}, {} phase(s)", orders.len(), source(args), phases.len());
-    println!("appliance on {}, follower attached at seq {}", ready.address, attached.seq);
+    say!("{} orders from {}, {} phase(s)", orders.len(), source(args), phases.len())?;
+    say!("appliance on {}, follower attached at seq {}", ready.address, attached.seq)?;
 
     let stall = args.stall_follower.then(|| follower.id());
     let mut watch = Watch { appliance: &mut appliance, follower: &mut follower, interrupted: &interrupted };
@@ -73,7 +74,7 @@ pub fn run(args: &DemoArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fail
     if let Some(fault) = &ended.fault {
         return Err(Failure::failed(format!("the appliance stopped: {fault}")));
     }
-    let replayed = replay_journal(service, &workspace.journal())?;
+    let (replayed, _) = replay_journal(service, &workspace.journal())?;
 
     let verdict = Verdict::new(&driven, &ended, &followed, &replayed, orders.len() as u64);
     let result = DemoResult {
@@ -89,12 +90,12 @@ pub fn run(args: &DemoArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fail
         noise,
         seconds: started.elapsed().as_secs_f64(),
     };
-    result.print();
+    let printed = result.print();
     if let Some(path) = &args.json {
         crate::json::write(path, &result.json())?;
     }
-    workspace.finish(verdict.is_good());
-    verdict.into_result()
+    let printed = printed.and(workspace.finish(verdict.is_good()));
+    out::printed_then(printed, verdict.into_result())
 }
 
 /// What the client looks after while it drives.
@@ -171,6 +172,9 @@ fn appliance_args(args: &DemoArgs, workspace: &Workspace) -> Vec<String> {
     }
     if args.nic == NicArg::Udp {
         list.push("--nic=udp".to_string());
+    }
+    if args.snapshots {
+        list.push("--snapshots".to_string());
     }
     list
 }

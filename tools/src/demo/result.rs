@@ -12,6 +12,7 @@ use super::follower::Followed;
 use super::phases::Phase;
 use crate::Failure;
 use crate::args::{DemoArgs, Rate};
+use crate::out::say;
 use crate::service::Outcome;
 
 /// Percentiles of a latency, in nanoseconds.
@@ -154,76 +155,81 @@ impl DemoResult<'_> {
     }
 
     /// The table and the verdict.
-    pub fn print(&self) {
-        println!();
+    pub fn print(&self) -> Result<(), Failure> {
+        say!()?;
         for (i, phase) in self.phases.iter().enumerate() {
-            self.print_phase(i, phase);
+            self.print_phase(i, phase)?;
         }
-        println!("jitter of an idle core: {}", row("", &Latency::of(&self.noise)).trim_start());
-        println!();
-        println!("nic            {}", self.ready.nic);
-        println!("wire time      {}", self.wire());
-        println!("journal        {}", self.ready.journal);
-        println!(
-            "               {} commits, {:.1} MB",
-            self.ended.journal_commits,
-            self.ended.journal_bytes as f64 / 1e6
-        );
-        println!("ring           {}", self.ready.ring);
+        say!("jitter of an idle core: {}", row("", &Latency::of(&self.noise)).trim_start())?;
+        say!()?;
+        say!("nic            {}", self.ready.nic)?;
+        say!("wire time      {}", self.wire())?;
+        say!("journal        {}", self.ready.journal)?;
+        say!("               {} commits, {:.1} MB", self.ended.journal_commits, self.ended.journal_bytes as f64 / 1e6)?;
+        say!("ring           {}", self.ready.ring)?;
         if let Some(feed) = &self.ready.feed {
-            println!("feed           {feed}");
+            say!("feed           {feed}")?;
         }
-        println!("cores          {}", self.ready.cores);
-        println!("idle           {}", self.ready.idle);
-        println!("host           {}", self.host);
-        println!();
-        self.print_verdict();
+        if let Some(snapshots) = &self.ready.snapshots {
+            let count = |name: &str| self.ended.counters.get(&format!("shadow.{name}")).copied().unwrap_or_default();
+            say!("snapshots      {snapshots}")?;
+            say!("               {} taken, the last after seq {}", count("snapshots"), count("last_snapshot"))?;
+        }
+        say!("cores          {}", self.ready.cores)?;
+        say!("idle           {}", self.ready.idle)?;
+        say!("host           {}", self.host)?;
+        say!()?;
+        self.print_verdict()
     }
 
-    fn print_phase(&self, part: usize, phase: &Phase) {
+    fn print_phase(&self, part: usize, phase: &Phase) -> Result<(), Failure> {
         let rate = match phase.rate {
             Rate::Max => "as fast as acknowledgements allow".to_string(),
             Rate::PerSecond(rate) => format!("{rate} messages/s"),
         };
-        println!(
+        say!(
             "{} orders, {rate}: {:.2} s, {:.0} orders/s, tier {}",
             phase.to - phase.from,
             self.driven.phases[part].seconds,
             self.throughput_per_s(part),
             self.args.tier.as_str()
-        );
-        println!("µs from wire      p50       p90       p99     p99.9    p99.99       max      count");
+        )?;
+        say!("µs from wire      p50       p90       p99     p99.9    p99.99       max      count")?;
         let stages = self.stages(part);
         for name in STAGES {
             if let Some(latency) = stages.get(name) {
-                println!("{}", row(name, latency));
+                say!("{}", row(name, latency))?;
             }
         }
-        println!();
+        say!()
     }
 
-    fn print_verdict(&self) {
-        println!(
+    fn print_verdict(&self) -> Result<(), Failure> {
+        say!(
             "orders         {} sent, answered and acknowledged, {} sent again",
-            self.driven.answered, self.driven.resent
-        );
-        println!("reports        {}", self.driven.reports.reports);
-        println!("report sha256  {}", self.driven.reports.sha256);
-        println!("leader         {} at seq {}", self.ended.digest, self.ended.seq);
-        println!(
+            self.driven.answered,
+            self.driven.resent
+        )?;
+        say!("reports        {}", self.driven.reports.reports)?;
+        say!("report sha256  {}", self.driven.reports.sha256)?;
+        say!("leader         {} at seq {}", self.ended.digest, self.ended.seq)?;
+        say!(
             "follower       {} at seq {}, {} overruns",
-            self.followed.digest, self.followed.seq, self.followed.overruns
-        );
-        println!("replay         {} at seq {}", self.replayed.digest, self.replayed.seq);
+            self.followed.digest,
+            self.followed.seq,
+            self.followed.overruns
+        )?;
+        say!("replay         {} at seq {}", self.replayed.digest, self.replayed.seq)?;
         for mismatch in &self.verdict.mismatches {
-            println!("MISMATCH       {mismatch}");
+            say!("MISMATCH       {mismatch}")?;
         }
         if self.verdict.is_good() {
-            println!(
+            say!(
                 "verdict        OK: nothing lost, nothing doubled; leader = follower = replay ({:.1} s)",
                 self.seconds
-            );
+            )?;
         }
+        Ok(())
     }
 
     fn throughput_per_s(&self, part: usize) -> f64 {

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use crate::Failure;
+use crate::out::say;
 
 /// A directory that is removed at the end, unless it is to be kept.
 pub struct Workspace {
@@ -48,11 +49,9 @@ impl Workspace {
     }
 
     /// Says where the journal is, if it stays. It also stays when something did not come out as it must.
-    pub fn finish(mut self, is_good: bool) {
+    pub fn finish(mut self, is_good: bool) -> Result<(), Failure> {
         self.remove &= is_good;
-        if !self.remove {
-            println!("journal        kept in {}", self.journal().display());
-        }
+        if self.remove { Ok(()) } else { say!("journal        kept in {}", self.journal().display()) }
     }
 }
 

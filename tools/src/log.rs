@@ -1,0 +1,151 @@
+//! A journal's directory, as the offline commands see it.
+
+use std::path::{Path, PathBuf};
+
+use ticktape::payload::EpochChange;
+use ticktape::snapshot::Found;
+use ticktape::{Frame, Kind, Seq};
+use ticktape_journal::{JournalError, JournalReader, snapshot};
+
+use crate::Failure;
+use crate::service::{AnyService, find};
+
+/// Frames at the beginning among which the first `EpochChange` is looked for: an appliance's log has it first.
+const LOOK_FRAMES: usize = 64;
+
+/// A log that is there.
+#[derive(Debug)]
+pub struct Log {
+    dir: PathBuf,
+    first_seq: Seq,
+}
+
+impl Log {
+    /// Looks where the log in `dir` begins.
+    ///
+    /// # Errors
+    /// Usage: no such directory, or no journal in it. Otherwise it is damaged.
+    pub fn open(dir: &Path) -> Result<Log, Failure> {
+        let first_seq = match JournalReader::open(dir, Seq::FIRST) {
+            Ok(reader) => reader.first_seq().unwrap_or(Seq::FIRST),
+            Err(JournalError::TooOld { first, .. }) => first,
+            Err(error @ (JournalError::Empty { .. } | JournalError::Disk { .. })) => return Err(Failure::usage(error)),
+            Err(error) => return Err(Failure::failed(error)),
+        };
+        Ok(Log { dir: dir.to_owned(), first_seq })
+    }
+
+    /// Its first seq; 1 where there is none yet.
+    pub fn first_seq(&self) -> Seq {
+        self.first_seq
+    }
+
+    /// The first state that it can be replayed from: before the first frame, or in the oldest sound snapshot that it goes on from.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn oldest(&self) -> Result<Found, Failure> {
+        let found = Found::oldest(&self.dir, self.first_seq).map_err(Failure::failed)?;
+        if self.first_seq > Seq::FIRST && found.covered() == Seq::ZERO {
+            return Err(self.no_beginning());
+        }
+        Ok(found)
+    }
+
+    /// The newest state at or below `at_most` that the log goes on from.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn newest(&self, at_most: Seq) -> Result<Found, Failure> {
+        let found = Found::newest(&self.dir, at_most).map_err(Failure::failed)?;
+        if found.covered().next() < self.first_seq {
+            return Err(self.no_beginning());
+        }
+        Ok(found)
+    }
+
+    fn no_beginning(&self) -> Failure {
+        Failure::failed(format!(
+            "{}: the log begins at seq {}, and no sound snapshot has the state before it; put a snapshot from seq {} on, or the \
+             segments before it, back",
+            self.dir.display(),
+            self.first_seq,
+            self.first_seq.0 - 1
+        ))
+    }
+
+    /// Reads it from `seq` on.
+    ///
+    /// # Errors
+    /// It is damaged, or no longer begins there.
+    pub fn from(&self, seq: Seq) -> Result<JournalReader, Failure> {
+        JournalReader::open(&self.dir, seq).map_err(Failure::failed)
+    }
+
+    /// Whether frame `seq` is there, at the cost of one look.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn holds(&self, seq: Seq) -> Result<bool, Failure> {
+        Ok(self.from(seq)?.next().map_err(Failure::failed)?.is_some())
+    }
+
+    /// The seq of the last frame that is there, found without applying anything.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn last_seq(&self) -> Result<Seq, Failure> {
+        let mut reader = self.from(self.first_seq)?;
+        while reader.next_run().map_err(Failure::failed)?.is_some() {}
+        Ok(Seq(reader.next_seq().0 - 1))
+    }
+
+    /// The service that the log is of, if a snapshot or its first `EpochChange` names one.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub fn service_name(&self) -> Result<Option<String>, Failure> {
+        let listed = snapshot::list(&self.dir).map_err(Failure::failed)?;
+        let headers = listed.iter().rev().filter_map(|(_, path)| snapshot::read_header(path).ok());
+        if let Some(name) = headers.map(|header| header.meta.service_name).find(|name| !name.is_empty()) {
+            return Ok(Some(name));
+        }
+        let mut reader = self.from(self.first_seq)?;
+        for _ in 0..LOOK_FRAMES {
+            let Some(bytes) = reader.next().map_err(Failure::failed)? else { break };
+            let frame = Frame::view(bytes).expect("the reader has checked it");
+            if frame.kind == Kind::EpochChange {
+                let named = EpochChange::decode(frame.payload).map(|change| change.service_name.to_string());
+                return Ok(named.filter(|name| !name.is_empty()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The service that was asked for; else the one that the log names; else the only one there is.
+    ///
+    /// # Errors
+    /// Usage: the one asked for is unknown. The inner error says why there is none to choose.
+    pub fn service<'a>(
+        &self,
+        services: &'a [Box<dyn AnyService>],
+        asked_for: Option<&str>,
+    ) -> Result<Result<&'a dyn AnyService, String>, Failure> {
+        if asked_for.is_some() {
+            return find(services, asked_for).map(Ok);
+        }
+        if let Some(named) = self.service_name()? {
+            let known = services.iter().find(|service| service.log_name() == named);
+            return Ok(known
+                .map(|service| &**service)
+                .ok_or_else(|| format!("the log is of service {named:?}, which this command does not know")));
+        }
+        match services {
+            [only] => Ok(Ok(&**only)),
+            _ => {
+                let names: Vec<_> = services.iter().map(|service| service.name()).collect();
+                Ok(Err(format!("the log names no service: give --service, one of {}", names.join(", "))))
+            }
+        }
+    }
+}
