@@ -71,7 +71,8 @@ impl<D: Disk> Journal<D> {
             .or_else(|| self.next_delete())
             .or_else(|| self.next_fill(now))
             .or_else(|| self.next_look(now));
-        let begun = usize::from(chore.is_some());
+        // Looking changes nothing: who waits for housekeeping to come to rest does not wait for it.
+        let begun = usize::from(chore.as_ref().is_some_and(|chore| !matches!(chore, Chore::Look)));
         if let Some(chore) = chore {
             self.begin(chore);
         }
