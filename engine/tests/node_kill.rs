@@ -8,12 +8,12 @@ use ticktape::{Ctx, Node, NodeConfig, Seq, Service, SyncPolicy};
 
 /// In this process the test `the_process_that_is_killed` works on the directory that the variable names.
 const DIR: &str = "TICKTAPE_TEST_KILL_DIR";
-/// How it works there: `submit`, `batch` or `sync`.
+/// How it works there: `submit`, `batch`, `sync` or `snapshots`.
 const MODE: &str = "TICKTAPE_TEST_KILL_MODE";
-/// What it prints before each acknowledged seq.
+/// What it prints before how many numbers are acknowledged.
 const ACKNOWLEDGED: &str = "acknowledged ";
 
-/// Numbers that it was given, in order: each has to be its own seq.
+/// Numbers that it was given, in order: each has to be its own place.
 struct Numbers(Vec<u64>);
 
 impl Service for Numbers {
@@ -42,8 +42,10 @@ impl Service for Numbers {
 
 fn open(dir: &Path, sync: SyncPolicy) -> Node<Numbers> {
     let mut config = NodeConfig::new(dir).sync(sync);
-    // Small, so that kills meet rolls as well.
-    config.journal.segment_bytes = 512 << 10;
+    // Small, so that kills meet rolls, and segments that are used again, as well.
+    config.journal.segment_bytes = 16 << 10;
+    config.journal.commit_bytes_max = 8 << 10;
+    config.payload_bytes_max = 1024;
     Node::open(config, ()).unwrap()
 }
 
@@ -54,19 +56,23 @@ fn the_process_that_is_killed() {
     let policy = if mode == "sync" { SyncPolicy::Never } else { SyncPolicy::Every };
     let mut node = open(Path::new(&dir), policy);
     let mut out = std::io::stdout();
-    let from = node.seq().0 + 1;
-    for first in (from..).step_by(if mode == "submit" { 1 } else { 50 }) {
+    let from = node.service().0.len() as u64 + 1;
+    for (round, first) in (from..).step_by(if mode == "submit" { 1 } else { 50 }).enumerate() {
         match mode.as_str() {
             "submit" => drop(node.submit(first).unwrap()),
-            "batch" => drop(node.submit_batch(first..first + 50).unwrap()),
+            "batch" | "snapshots" => drop(node.submit_batch(first..first + 50).unwrap()),
             _ => {
                 (first..first + 50).for_each(|number| drop(node.submit(number).unwrap()));
                 node.sync().unwrap();
             }
         }
         // One write, so that a line is whole or cut at its end.
-        out.write_all(format!("{ACKNOWLEDGED}{}\n", node.seq()).as_bytes()).unwrap();
+        out.write_all(format!("{ACKNOWLEDGED}{}\n", node.service().0.len()).as_bytes()).unwrap();
         out.flush().unwrap();
+        if mode == "snapshots" && round % 3 == 2 {
+            node.snapshot().unwrap();
+            node.compact().unwrap();
+        }
     }
 }
 
@@ -80,7 +86,7 @@ fn start(dir: &Path, mode: &str) -> Child {
         .unwrap()
 }
 
-/// Kills the process after so many acknowledgements; returns the last seq that it acknowledged.
+/// Kills the process after so many acknowledgements; returns how many numbers it acknowledged.
 fn kill_after(dir: &Path, mode: &str, acknowledgements: usize) -> u64 {
     let mut child = start(dir, mode);
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -104,12 +110,17 @@ fn nothing_acknowledged_is_lost(mode: &str) {
         let acknowledged = kill_after(dir.path(), mode, acknowledgements);
         assert!(acknowledged > before, "it went on from where it was");
         let mut node = open(dir.path(), SyncPolicy::Every);
-        assert!(node.seq().0 >= acknowledged, "{} of {acknowledged} acknowledged are there", node.seq());
         let numbers = &node.service().0;
-        assert!(numbers.iter().copied().eq(1..=node.seq().0), "each once, in order");
+        let count = numbers.len() as u64;
+        assert!(count >= acknowledged, "{count} of {acknowledged} acknowledged are there");
+        assert!(numbers.iter().copied().eq(1..=count), "each once, in order");
         node.verify_replay().unwrap();
-        before = node.seq().0;
+        before = count;
     }
+    assert_eq!(open(dir.path(), SyncPolicy::Every).first_seq() > Seq::FIRST, mode == "snapshots");
+    let leftovers = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let leftovers: Vec<_> = leftovers.filter(|path| path.extension().is_some_and(|kind| kind == "damaged")).collect();
+    assert!(leftovers.is_empty(), "{leftovers:?}");
 }
 
 #[test]
@@ -125,4 +136,9 @@ fn nothing_acknowledged_is_lost_of_batches() {
 #[test]
 fn nothing_synced_is_lost() {
     nothing_acknowledged_is_lost("sync");
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_though_the_log_is_given_up_behind_it() {
+    nothing_acknowledged_is_lost("snapshots");
 }
