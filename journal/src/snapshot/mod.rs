@@ -56,7 +56,7 @@ impl Snapshot {
     ///
     /// # Panics
     /// When the sections are not the body's length, the seq is none of a frame, or the name is longer than
-    /// [`NAME_BYTES_MAX`](crate::format::snapshot::NAME_BYTES_MAX).
+    /// [`NAME_BYTES_MAX`].
     pub fn new(meta: SnapshotMeta, body: Vec<u8>, sections: SectionBytes) -> Snapshot {
         assert_eq!(sections.total(), Some(body.len() as u64), "the sections fill the body");
         assert!(meta.seq >= Seq::FIRST && meta.seq <= Seq::MAX, "a snapshot contains a frame");
