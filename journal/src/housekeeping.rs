@@ -66,6 +66,7 @@ impl<D: Disk> Journal<D> {
             .next_close()
             .or_else(|| self.next_rename())
             .or_else(|| self.next_spare_step(now))
+            .or_else(|| self.next_excess())
             .or_else(|| self.next_recycle())
             .or_else(|| self.next_spare(now))
             .or_else(|| self.next_delete())

@@ -108,7 +108,15 @@ impl<D: Disk> Journal<D> {
         self.segments.closed.pop_front().map(|closed| Chore::Release(Released::Open(closed)))
     }
 
-    /// Otherwise it is deleted.
+    /// Where a spare is ready and more is released than will soon be of use, after a burst or a late snapshot, the oldest is deleted: a
+    /// writer that never rests would carry it along for ever.
+    pub(crate) fn next_excess(&mut self) -> Option<Chore> {
+        let beyond = self.segments.closed.get(SPARES_MAX)?;
+        let is_excess = beyond.next_seq <= self.segments.released && !self.segments.spares.is_empty();
+        if is_excess { self.next_delete() } else { None }
+    }
+
+    /// What is not of use is deleted.
     pub(crate) fn next_delete(&mut self) -> Option<Chore> {
         self.released()?;
         self.segments.closed.pop_front().map(|closed| Chore::Release(Released::Delete(closed)))
