@@ -15,9 +15,10 @@ const ALIGNMENT_BYTES: usize = 4096;
 /// Direct writes are whole blocks; the smallest that the file system takes, of these.
 const BLOCK_BYTES: [usize; 2] = [512, 4096];
 
-/// Appends to a zero-filled file: a write, then an fdatasync.
+/// Appends to a zero-filled file: a write, then an fdatasync unless the write itself is durable.
 pub struct RawAppend {
     file: File,
+    syncs: bool,
     buffer: Vec<u8>,
     start: usize,
     bytes: usize,
@@ -31,7 +32,7 @@ impl RawAppend {
     /// What the system says.
     pub fn buffered(path: &Path, bytes: usize) -> io::Result<Self> {
         zero_filled(path)?;
-        Self::new(OpenOptions::new().write(true).open(path)?, bytes)
+        Self::new(OpenOptions::new().write(true).open(path)?, bytes, true)
     }
 
     /// Appends of as many whole blocks as `bytes` bytes need, past the page cache.
@@ -39,19 +40,31 @@ impl RawAppend {
     /// # Errors
     /// What the system says; some file systems refuse direct writes.
     pub fn direct(path: &Path, bytes: usize) -> io::Result<Self> {
+        Self::direct_with(path, bytes, 0)
+    }
+
+    /// The same, each write durable by itself.
+    ///
+    /// # Errors
+    /// What the system says; some file systems refuse direct writes.
+    pub fn durable(path: &Path, bytes: usize) -> io::Result<Self> {
+        Self::direct_with(path, bytes, libc::O_DSYNC)
+    }
+
+    fn direct_with(path: &Path, bytes: usize, flags: i32) -> io::Result<Self> {
         zero_filled(path)?;
         let attempt = |block: usize| {
-            let file = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path)?;
-            let mut raw = Self::new(file, bytes.next_multiple_of(block))?;
+            let file = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT | flags).open(path)?;
+            let mut raw = Self::new(file, bytes.next_multiple_of(block), flags & libc::O_DSYNC == 0)?;
             raw.append().map(|()| raw)
         };
         attempt(BLOCK_BYTES[0]).or_else(|_| attempt(BLOCK_BYTES[1]))
     }
 
-    fn new(file: File, bytes: usize) -> io::Result<Self> {
+    fn new(file: File, bytes: usize, syncs: bool) -> io::Result<Self> {
         let buffer = vec![0x5a; bytes + ALIGNMENT_BYTES];
         let start = buffer.as_ptr().align_offset(ALIGNMENT_BYTES);
-        Ok(RawAppend { file, buffer, start, bytes, offset: 0 })
+        Ok(RawAppend { file, syncs, buffer, start, bytes, offset: 0 })
     }
 
     /// One durable append. At the file's end it starts over.
@@ -63,7 +76,9 @@ impl RawAppend {
             self.offset = 0;
         }
         self.file.write_all_at(&self.buffer[self.start..self.start + self.bytes], self.offset)?;
-        self.file.sync_data()?;
+        if self.syncs {
+            self.file.sync_data()?;
+        }
         self.offset += self.bytes as u64;
         Ok(())
     }
@@ -82,6 +97,7 @@ fn zero_filled(path: &Path) -> io::Result<()> {
 /// for the scheduler too, wherever the core is shared.
 pub struct PolledAppend {
     disk: NativeDisk,
+    durable: bool,
     file: FileId,
     buffer: BufferId,
     bytes: usize,
@@ -89,11 +105,12 @@ pub struct PolledAppend {
 }
 
 impl PolledAppend {
-    /// Appends of as many whole blocks as `bytes` bytes need to the file `path` of `dir`.
+    /// Appends of as many whole blocks as `bytes` bytes need to the file `path` of `dir`; with writes that are durable by
+    /// themselves, or a sync after each.
     ///
     /// # Errors
     /// What the disk says.
-    pub fn new(dir: &Path, path: &Path, bytes: usize) -> Result<Self, String> {
+    pub fn new(dir: &Path, path: &Path, bytes: usize, durable: bool) -> Result<Self, String> {
         zero_filled(path).map_err(|error| error.to_string())?;
         let mut disk = NativeDisk::new(dir, Binding::OneThread);
         let opened = disk.run(Op::Open { path, mode: OpenMode::Write }).map_err(|error| error.to_string())?;
@@ -103,7 +120,7 @@ impl PolledAppend {
         };
         let bytes = bytes.next_multiple_of(stat.alignment);
         let buffer = disk.allocate(bytes).map_err(|error| error.to_string())?;
-        Ok(PolledAppend { disk, file, buffer, bytes, offset: 0 })
+        Ok(PolledAppend { disk, durable, file, buffer, bytes, offset: 0 })
     }
 
     /// One durable append. At the file's end it starts over.
@@ -114,12 +131,14 @@ impl PolledAppend {
         if self.offset as usize + self.bytes > FILE_BYTES {
             self.offset = 0;
         }
-        let (file, buffer, len, offset) = (self.file, self.buffer, self.bytes, self.offset);
-        match self.complete(Op::Write { file, buffer, start: 0, len, offset, durable: false })? {
+        let (file, buffer, len, offset, durable) = (self.file, self.buffer, self.bytes, self.offset, self.durable);
+        match self.complete(Op::Write { file, buffer, start: 0, len, offset, durable })? {
             Outcome::Transferred(done) if done == len => {}
             other => return Err(format!("write of {len} bytes: {other:?}")),
         }
-        self.complete(Op::Sync { file })?;
+        if !durable {
+            self.complete(Op::Sync { file })?;
+        }
         self.offset += len as u64;
         Ok(())
     }
@@ -156,11 +175,28 @@ pub fn ways(dir: &Path, bytes: usize) -> Result<Vec<Way>, String> {
     let buffered = buffered.map_err(|error| format!("{}: {error}", dir.display()))?;
     let mut ways = vec![way("write + fdatasync", buffered)];
     ways.extend(RawAppend::direct(&dir.join("raw-direct"), bytes).map(|raw| way("O_DIRECT write + fdatasync", raw)));
-    ways.extend(PolledAppend::new(dir, &dir.join("raw-polled"), bytes).map(|mut raw| {
+    ways.extend(PolledAppend::new(dir, &dir.join("raw-polled"), bytes, false).map(|mut raw| {
         let append = move || raw.append().map_err(|error| format!("polled append: {error}"));
         Way { name: "polled O_DIRECT write + fdatasync", append: Box::new(append) }
     }));
     Ok(ways)
+}
+
+/// The ways of [`ways`], and those whose writes are durable by themselves.
+///
+/// # Errors
+/// As [`ways`].
+pub fn all_ways(dir: &Path, bytes: usize) -> Result<Vec<Way>, String> {
+    let mut all = ways(dir, bytes)?;
+    all.extend(RawAppend::durable(&dir.join("raw-dsync"), bytes).map(|mut raw| {
+        let append = move || raw.append().map_err(|error| format!("O_DSYNC append: {error}"));
+        Way { name: "O_DIRECT O_DSYNC write", append: Box::new(append) }
+    }));
+    all.extend(PolledAppend::new(dir, &dir.join("raw-polled-dsync"), bytes, true).map(|mut raw| {
+        let append = move || raw.append().map_err(|error| format!("polled O_DSYNC append: {error}"));
+        Way { name: "polled O_DIRECT dsync write", append: Box::new(append) }
+    }));
+    Ok(all)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::row::Row;
 mod book;
 mod core;
 mod e2e;
+mod journal;
 mod node;
 mod recover;
 pub mod ring;
@@ -22,6 +23,8 @@ pub enum Suite {
     Ring,
     /// The order book alone, on one core.
     Book,
+    /// Durable appends.
+    Journal,
     /// Reading the log back, and the snapshots that spare it.
     Recover,
     /// The whole path.
@@ -30,7 +33,8 @@ pub enum Suite {
 
 impl Suite {
     /// Every suite, in the order in which `all` runs them.
-    pub const ALL: [Suite; 6] = [Suite::Core, Suite::Node, Suite::Ring, Suite::Book, Suite::Recover, Suite::E2e];
+    pub const ALL: [Suite; 7] =
+        [Suite::Core, Suite::Node, Suite::Ring, Suite::Book, Suite::Journal, Suite::Recover, Suite::E2e];
 
     /// As written on the command line.
     pub const fn name(self) -> &'static str {
@@ -39,6 +43,7 @@ impl Suite {
             Suite::Node => "node",
             Suite::Ring => "ring",
             Suite::Book => "book",
+            Suite::Journal => "journal",
             Suite::Recover => "recover",
             Suite::E2e => "e2e",
         }
@@ -54,6 +59,7 @@ impl Suite {
             Suite::Node => node::run(options),
             Suite::Ring => ring::run(options),
             Suite::Book => book::run(options),
+            Suite::Journal => journal::run(options),
             Suite::Recover => recover::run(options),
             Suite::E2e => e2e::run(options),
         }

@@ -1,0 +1,47 @@
+//! One batch at a time, on a box that does nothing else.
+
+use ticktape_journal::{Calibration, Strategy};
+
+use super::subject::{BATCH, FRAME_BYTES, Subject};
+use super::{APPEND_BYTES, SEGMENT_BYTES, SUITE, all, fastest, p99, round, us};
+use crate::args::Options;
+use crate::latency::{Latency, Percentiles};
+use crate::raw_disk;
+use crate::row::{Budget, Row};
+use crate::suites::Outcome;
+
+/// Appends of each contestant in a round.
+const APPENDS: usize = 300;
+
+/// The rows, with every strategy's percentiles beside those of every bare way.
+pub fn rows(options: &Options, calibration: &Calibration) -> Result<Outcome, String> {
+    let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
+    let mut ways = raw_disk::all_ways(dir.path(), APPEND_BYTES)?;
+    let mut subjects = Vec::new();
+    for strategy in Strategy::ALL {
+        subjects.push(Subject::open(&dir.path().join(strategy.to_string()), strategy, SEGMENT_BYTES, true)?);
+    }
+    let rounds =
+        (0..options.rounds).map(|_| round(&mut subjects, &mut ways, APPENDS)).collect::<Result<Vec<_>, _>>()?;
+
+    let ours = Strategy::ALL.iter().position(|&strategy| strategy == calibration.choice).expect("one of them");
+    let floor = fastest(&rounds, subjects.len(), Latency::p50);
+    let name = format!("{BATCH} x {FRAME_BYTES} B, one at a time");
+    let row = |what: &str, value: fn(&Latency) -> f64, times: f64| {
+        Row::lower(SUITE, format!("{name}: {what}"), "us", us(&rounds, ours, value))
+            .floor(us(&rounds, floor, value))
+            .budget(Budget::OfFloor(times))
+    };
+    let rows = vec![row("p50", Latency::p50, 1.15), row("p99", p99, 1.5)];
+    let journals = ["journal, group", "journal, flush", "journal, dsync"];
+    let names = journals.into_iter().chain(ways.iter().map(|way| way.name)).enumerate();
+    let percentiles = names.map(|(at, whose)| Percentiles::of("one at a time", whose, &all(&rounds, at))).collect();
+    let notes = vec![
+        format!("one at a time: {}", subjects[ours].describe()),
+        format!(
+            "one at a time: floor is the fastest way, {}, with {APPEND_BYTES} bytes to a zero-filled file beside the journal",
+            ways[floor - subjects.len()].name
+        ),
+    ];
+    Ok(Outcome { rows, percentiles, notes })
+}
