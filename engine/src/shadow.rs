@@ -176,7 +176,7 @@ impl<S: Service, D: Disk> Shadow<S, D> {
 
     fn take_snapshot(&mut self) {
         let State { machine, tails } = &mut self.state;
-        let snapshot = machine.to_snapshot(tails);
+        let snapshot = machine.to_snapshot_in(tails, self.writer.take_body().unwrap_or_default());
         let meta = snapshot.meta();
         machine.note_state_digest(meta.seq, meta.state_digest);
         let mark = Mark { at: meta.seq, state_digest: meta.state_digest, output_hash: meta.output_hash };

@@ -81,20 +81,11 @@ impl std::error::Error for RestoreError {}
 
 impl<S: Service> Machine<S> {
     /// The state after the last frame, with the sessions' latest events. Takes the time and memory of two copies of the state.
+    ///
+    /// # Panics
+    /// Before the first frame: there is nothing to go on from.
     pub fn to_snapshot(&self, tails: &Tails) -> Snapshot {
-        let (timers, armings) = self.timers.to_parts();
-        let engine = EngineState {
-            feed_event_seq: self.feed_event_seq,
-            malformed: self.malformed,
-            epochs: self.epochs.clone(),
-            timers,
-            armings,
-            sessions: self.sessions.clone(),
-        };
-        let mut body = Vec::new();
-        engine.encode(&mut body);
-        let engine_bytes = body.len();
-        self.service.snapshot().encode(&mut body);
+        let (mut body, engine_bytes) = self.digested();
         let digested_bytes = body.len();
         let meta = SnapshotMeta {
             seq: self.applied,
@@ -112,6 +103,29 @@ impl<S: Service> Machine<S> {
             tails: (body.len() - digested_bytes) as u64,
         };
         Snapshot::new(meta, body, sections)
+    }
+
+    /// The state digest that a snapshot of this moment carries; also before the first frame.
+    pub fn state_digest(&self) -> [u8; 32] {
+        Sha256::digest(self.digested().0).into()
+    }
+
+    /// The engine's section and the service's, back to back, and where the first ends.
+    fn digested(&self) -> (Vec<u8>, usize) {
+        let (timers, armings) = self.timers.to_parts();
+        let engine = EngineState {
+            feed_event_seq: self.feed_event_seq,
+            malformed: self.malformed,
+            epochs: self.epochs.clone(),
+            timers,
+            armings,
+            sessions: self.sessions.clone(),
+        };
+        body.clear();
+        engine.encode(&mut body);
+        let engine_bytes = body.len();
+        self.service.snapshot().encode(&mut body);
+        (body, engine_bytes)
     }
 
     /// The machine that a snapshot was taken of, and its sessions' latest events.
