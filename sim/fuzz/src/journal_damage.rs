@@ -23,6 +23,8 @@ pub struct Left {
     /// Names and bytes.
     pub files: Vec<(String, Vec<u8>)>,
     written: Vec<Vec<u8>>,
+    /// The seq of the first of them.
+    first: Seq,
 }
 
 pub struct Built {
@@ -30,12 +32,14 @@ pub struct Built {
     pub closed: Left,
     /// By a process that died, each frame durable in a commit of its own.
     killed: Left,
+    /// By a process that died whose segments had been released and used again: stale commits stand behind the ends.
+    pub recycled: Left,
 }
 
-/// Both journals, made once.
+/// All journals, made once.
 pub fn built() -> &'static Built {
     static BUILT: OnceLock<Built> = OnceLock::new();
-    BUILT.get_or_init(|| Built { closed: closed(), killed: killed() })
+    BUILT.get_or_init(|| Built { closed: closed(), killed: killed(), recycled: recycled() })
 }
 
 /// Appends the next frame, polling until there is room; its exact bytes.
@@ -88,14 +92,33 @@ fn closed() -> Left {
     for (frames, payload_bytes) in [(3, 20), (12, 1900), (2, 50)] {
         write(dir.path(), frames, payload_bytes, &mut written).close().expect("memory does not fail");
     }
-    Left { files: files(dir.path()), written }
+    Left { files: files(dir.path()), written, first: Seq::FIRST }
 }
 
 fn killed() -> Left {
     let dir = scratch();
     let mut written = Vec::new();
     drop(write(dir.path(), 8, 100, &mut written));
-    Left { files: files(dir.path()), written }
+    Left { files: files(dir.path()), written, first: Seq::FIRST }
+}
+
+fn recycled() -> Left {
+    let dir = scratch();
+    let (mut journal, _) = Journal::open(FileDisk::new(), dir.path(), small()).expect("an empty directory opens");
+    let mut written = Vec::new();
+    while journal.stats().recycled < 6 {
+        // Short ones at first, so that the heads of stale commits are everywhere.
+        let payload = vec![written.len() as u8; if journal.stats().recycled < 3 { 50 } else { 1900 }];
+        written.push(append(&mut journal, &payload));
+        journal.sync_blocking(|| 0).expect("memory does not fail");
+        journal.release_before(Seq((journal.durable().0 + 1).saturating_sub(9)));
+        while journal.housekeeping(1 << 40) > 0 {
+            journal.poll(0);
+        }
+    }
+    let first = journal.first_seq();
+    drop(journal);
+    Left { files: files(dir.path()), written: written.split_off(first.0 as usize - 1), first }
 }
 
 /// What was done to the files, as far as it decides what must be noticed.
@@ -108,11 +131,14 @@ struct Damage {
     is_known: bool,
 }
 
-/// Damages one of the two as the script says; whether there were still frames to read.
+/// Damages one of them as the script says; whether there were still frames to read.
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
-    let is_closed = input.u8().is_multiple_of(2);
-    let left = if is_closed { &built().closed } else { &built().killed };
+    let (left, is_closed) = match input.u8() % 3 {
+        0 => (&built().closed, true),
+        1 => (&built().killed, false),
+        _ => (&built().recycled, false),
+    };
     let mut files = left.files.clone();
     let mut damage = Damage::default();
     while !input.is_empty() && damage.count < DAMAGES_MAX {
@@ -123,7 +149,7 @@ pub fn run(data: &[u8]) -> bool {
         fs::write(dir.path().join(name), bytes).expect("room for a small file");
     }
     let required = required(left, &files, &damage, is_closed);
-    check(dir.path(), &left.written, required)
+    check(dir.path(), left, required)
 }
 
 /// How many frames have to be there, where no error is reported.
@@ -180,18 +206,24 @@ fn do_damage(files: &mut Vec<(String, Vec<u8>)>, input: &mut Input<'_>, damage: 
     }
 }
 
-fn check(dir: &Path, written: &[Vec<u8>], required: usize) -> bool {
-    let plain = read(dir, Seq::FIRST);
+fn check(dir: &Path, left: &Left, required: usize) -> bool {
+    let (written, first) = (&left.written[..], left.first);
+    let plain = read(dir, first);
     if let Ok(frames) = &plain {
         check_prefix(frames, written, required, "read");
     }
     let opened = one_line(Journal::open(FileDisk::new(), dir, small()));
     let Ok((mut journal, recovered)) = opened else { return false };
+    if recovered.first_seq < first {
+        // Nothing told any more that there was a journal.
+        assert!(required == 0 && recovered.segments == 0, "recovered: nothing without a word");
+        return false;
+    }
     let next = append(&mut journal, b"next");
     journal.close().expect("memory does not fail");
-    let Ok(mut frames) = read(dir, Seq::FIRST) else { return false };
+    let Ok(mut frames) = read(dir, first) else { return false };
     assert_eq!(frames.pop(), Some(next), "it goes on where it was cut");
-    assert_eq!(frames.len() as u64 + 1, recovered.next_seq.0);
+    assert_eq!(frames.len() as u64 + first.0, recovered.next_seq.0);
     check_prefix(&frames, written, required, "recovered");
     plain.is_ok() && !frames.is_empty()
 }
@@ -209,6 +241,10 @@ pub fn seeds() -> Seeds {
         ("closed_flip", vec![0, 0, 0, 70, 2, 3]),
         ("closed_cut", vec![0, 4, 2, 0, 3]),
         ("killed_sector", vec![1, 3, 0, 0, 17]),
+        ("recycled", vec![2]),
+        ("recycled_flip", vec![2, 0, 0, 70, 2, 3]),
+        ("recycled_sector", vec![2, 3, 0, 0, 17]),
+        ("recycled_astray", vec![2, 6, 0, 0, 2, 1, 0, 4]),
         ("astray", vec![0, 6, 0, 0, 2, 1, 0, 4]),
         ("seal_lost_and_cut", vec![0, 5, 4, 0, 0, 4, 3, 0, 4]),
     ]

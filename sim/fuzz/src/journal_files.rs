@@ -7,7 +7,7 @@ use std::path::Path;
 use ticktape_core::frame::{OVERHEAD_BYTES, frame_bytes, padded, payload_len};
 use ticktape_core::{Frame, Kind, Seq, crc32c};
 use ticktape_journal::format::commit::{self, CommitHeader};
-use ticktape_journal::format::{seal, segment};
+use ticktape_journal::format::{recycle, seal, segment};
 use ticktape_journal::inspect::inspect;
 use ticktape_journal::{FileDisk, Journal, JournalConfig, JournalError, JournalReader, Salts};
 
@@ -126,6 +126,10 @@ fn repair_file(bytes: &mut [u8], frames: bool) {
         put_crc(bytes, seal::CRC);
         return;
     }
+    if bytes.len() >= recycle::BYTES && bytes.starts_with(&recycle::MAGIC) {
+        put_crc(bytes, recycle::CRC);
+        return;
+    }
     if bytes.len() < segment::HEADER_BYTES {
         return;
     }
@@ -226,8 +230,17 @@ pub fn seeds() -> Seeds {
         };
         closed = file(closed, number, 0, without_blanks(bytes));
     }
+    // A segment on a later use, and a file that is free.
+    let mut recycled = Script::default();
+    let files = &built().recycled.files;
+    let in_use = files.iter().find(|(name, bytes)| name.ends_with(".seg") && bytes[segment::RECYCLED] == 1);
+    let free = files.iter().find(|(_, bytes)| bytes.starts_with(&recycle::MAGIC));
+    for (number, (_, bytes)) in [(0, in_use.expect("one is")), (3, free.expect("one waits"))] {
+        recycled = file(recycled, number, 0, &bytes[..8 << 10]);
+    }
     vec![
         ("closed", closed.0),
+        ("recycled", recycled.0),
         ("version_1", file(Script::default(), 0, 0, &version_1()).0),
         ("one_commit", file(Script::default(), 0, 7, &one_commit()).0),
         ("spare", file(Script::default(), 3, 3, &one_commit()).0),
