@@ -17,8 +17,10 @@
 
 pub mod conformance;
 mod error;
+pub mod lab;
 pub mod limits;
 pub mod mem;
+pub mod packet;
 mod port;
 pub mod udp;
 
