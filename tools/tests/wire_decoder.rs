@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use ticktape::{Frame, Kind, Seq, Timestamp};
 use ticktape_core::frame;
 use ticktape_journal::format::commit::CommitHeader;
+use ticktape_journal::format::recycle::RecycleMark;
 use ticktape_journal::format::segment::{SegmentHeader, Version, stored_crc};
 use ticktape_journal::{FileDisk, Journal, JournalConfig, JournalError, JournalReader, Salts};
 
@@ -45,11 +46,11 @@ fn line(frame: &[u8]) -> String {
     format!("{seq} {} {stream_id} {} {payload}", timestamp.0, kind as u16)
 }
 
-/// What the code reads, and whether it came to the end without meeting damage.
-fn read(dir: &Path) -> (Vec<String>, Result<(), JournalError>) {
+/// What the code reads from `first` on, and whether it came to the end without meeting damage.
+fn read(dir: &Path, first: Seq) -> (Vec<String>, Result<(), JournalError>) {
     let mut lines = Vec::new();
     let mut read = || {
-        let mut reader = JournalReader::open(dir, Seq::FIRST)?;
+        let mut reader = JournalReader::open(dir, first)?;
         while let Some(frame) = reader.next()? {
             lines.push(line(frame));
         }
@@ -62,7 +63,13 @@ fn read(dir: &Path) -> (Vec<String>, Result<(), JournalError>) {
 /// Both read the same `frames` frames, and both meet damage after them, or neither does.
 #[track_caller]
 fn both_read(dir: &Path, frames: usize, damaged: bool) {
-    let (lines, result) = read(dir);
+    both_read_from(dir, Seq::FIRST, frames, damaged);
+}
+
+/// The same for a journal that begins late.
+#[track_caller]
+fn both_read_from(dir: &Path, first: Seq, frames: usize, damaged: bool) {
+    let (lines, result) = read(dir, first);
     assert_eq!((lines.len(), result.is_err()), (frames, damaged), "{result:?}");
     let output = decode(dir);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -200,6 +207,44 @@ fn a_torn_tail_ends_the_log_and_damage_before_it_is_refused() {
     both_read(dir.path(), 0, true);
 }
 
+#[test]
+fn files_that_were_used_before_and_a_late_beginning() {
+    if !has_python() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = Writer::open(dir.path(), 1);
+    // A mark stays where its file waits to be used again.
+    let waits = || {
+        let names = std::fs::read_dir(dir.path()).expect("the journal").map(|entry| entry.expect("an entry").path());
+        let mut spares = names.filter(|path| path.extension().is_some_and(|extension| extension == "spare"));
+        spares.find(|path| std::fs::read(path).expect("a spare").starts_with(b"TKTR"))
+    };
+    while writer.journal.stats().recycled < 4 || waits().is_none() {
+        writer.commit(3);
+        writer.journal.release_before(Seq(writer.journal.durable().0.saturating_sub(40)));
+        while writer.journal.housekeeping(1 << 40) > 0 {
+            writer.journal.poll(0);
+        }
+    }
+    let (first, last) = (writer.journal.first_seq(), writer.journal.durable());
+    let frames = (last.0 + 1 - first.0) as usize;
+    drop(writer);
+    both_read_from(dir.path(), first, frames, false);
+    // Marked, and not yet renamed.
+    let spare = waits().expect("it waits");
+    let renamed = dir.path().join("00000000000000000001.seg");
+    std::fs::rename(&spare, &renamed).expect("it was there");
+    both_read_from(dir.path(), first, frames, false);
+    std::fs::remove_file(&renamed).expect("it was there");
+
+    // The mark is back where a header was: that segment's first commit is of another use than the mark says.
+    let newest = segments(dir.path()).pop().expect("a segment");
+    let before = SegmentHeader::decode(&std::fs::read(&newest).expect("the segment")).expect("sound").first_seq;
+    change(&newest, |bytes| RecycleMark { first_seq: Seq(1), salt: 1, alignment: 512 }.encode(&mut bytes[..512]));
+    both_read_from(dir.path(), first, (before.0 - first.0) as usize, true);
+}
+
 /// A version 1 journal of so many ticks.
 fn version_1(dir: &Path, frames: u64) -> PathBuf {
     // Only read by the code, so written here.
@@ -291,8 +336,11 @@ fn every_part_of_a_link_is_compared() {
     let middle = segments(dir.path()).remove(1);
     let whole = std::fs::read(&middle).expect("the segment");
     let header = SegmentHeader::decode(&whole).expect("a sound header");
-    let Version::Two { previous_salt, previous_checksum, salt, alignment, recycled } = header.version else { unreachable!() };
-    let two = |previous_salt, previous_checksum| Version::Two { salt, alignment, previous_salt, previous_checksum, recycled };
+    let Version::Two { previous_salt, previous_checksum, salt, alignment, recycled } = header.version else {
+        unreachable!()
+    };
+    let two =
+        |previous_salt, previous_checksum| Version::Two { salt, alignment, previous_salt, previous_checksum, recycled };
     let broken = [
         SegmentHeader { version: two(previous_salt ^ 1, previous_checksum), ..header },
         SegmentHeader { version: two(previous_salt, previous_checksum ^ 1), ..header },
@@ -377,7 +425,8 @@ fn kinds_that_never_stand_in_a_journal_are_refused_in_a_sound_commit() {
 /// A segment of one lost header and one commit of three frames, in blocks of this size, with a seal behind that proves them.
 fn without_header(block: usize, lost: impl FnOnce(&mut [u8], &SegmentHeader, u32)) -> Vec<u8> {
     let salt = 77;
-    let version = Version::Two { salt, alignment: block as u32, previous_salt: 0, previous_checksum: 0, recycled: false };
+    let version =
+        Version::Two { salt, alignment: block as u32, previous_salt: 0, previous_checksum: 0, recycled: false };
     let header = SegmentHeader { first_seq: Seq(1), epoch: 1, version };
     let mut bytes = vec![0; 3 * block];
     let crc = header.encode(&mut bytes[..block]);
