@@ -71,7 +71,7 @@ pub enum Fact<'a> {
         next_seq: Seq,
         /// Up to where commits behind the end prove that the journal was durable; 0 if they prove nothing.
         durable_behind: Seq,
-        /// Whether there are only blanks behind.
+        /// Whether there are only blanks behind; in a file that was used before, nothing with the salt of this use.
         blank_behind: bool,
     },
     /// The seal file.

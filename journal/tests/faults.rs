@@ -304,7 +304,8 @@ fn dsync_that_becomes_slow_is_given_up_and_nothing_is_lost() {
 fn flush_never_writes_beside_a_sync_and_group_does() {
     for strategy in [Strategy::Flush, Strategy::Group] {
         let dir = tempfile::tempdir().unwrap();
-        let (mut journal, mood) = moody(dir.path(), JournalConfig { strategy: strategy.into(), segment_bytes: 1 << 20, ..small() });
+        let (mut journal, mood) =
+            moody(dir.path(), JournalConfig { strategy: strategy.into(), segment_bytes: 1 << 20, ..small() });
         let mut written = Vec::new();
         for round in 0..60u64 {
             // Completions come at every third poll only.
@@ -322,4 +323,73 @@ fn flush_never_writes_beside_a_sync_and_group_does() {
         assert!(written.len() > 10);
         assert_eq!(read(dir.path(), 1).unwrap(), written);
     }
+}
+
+/// Three closed segments of a dozen frames each, released and not yet taken away, and the one that is written.
+fn released(dir: &Path) -> (Journal<Moody>, Rc<RefCell<Mood>>) {
+    let (mut journal, mood) = moody(dir, small());
+    while journal.stats().segments < 4 {
+        append(&mut journal, &[5; 1_000]);
+        journal.sync_blocking(|| 0).unwrap();
+        for round in 1..10 {
+            journal.housekeeping(round << 40);
+            journal.poll(0);
+        }
+    }
+    journal.release_before(journal.durable());
+    (journal, mood)
+}
+
+/// Housekeeping until it rests; returns (recycled, deleted).
+fn rest(journal: &mut Journal<Moody>) -> (u64, u64) {
+    for round in 100..300 {
+        if journal.housekeeping(round << 40) == 0 {
+            break;
+        }
+        journal.poll(0);
+    }
+    (journal.stats().recycled, journal.stats().deleted)
+}
+
+#[test]
+fn a_released_segment_that_cannot_be_taken_away_is_a_failure_that_names_it() {
+    for (op, errno) in [("stat", libc::EIO), ("delete", libc::EIO), ("rename", libc::EIO), ("sync", libc::EIO)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, mood) = released(dir.path());
+        let oldest = ticktape_journal::names::segment(dir.path(), Seq(1));
+        if op == "delete" {
+            // Of another size than a spare.
+            std::fs::File::options().write(true).open(&oldest).unwrap().set_len(20_000).unwrap();
+        }
+        mood.borrow_mut().fails = Some((op, errno));
+        rest(&mut journal);
+        let failed = journal.failed().cloned();
+        let expected = DiskError { op, errno };
+        assert_eq!(failed, Some(JournalError::Disk { path: oldest, error: expected }), "{op}");
+    }
+}
+
+#[test]
+fn what_someone_else_took_away_is_gone_and_a_full_disk_deletes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, mood) = released(dir.path());
+    std::fs::remove_file(ticktape_journal::names::segment(dir.path(), Seq(1))).unwrap();
+    // A file system that copies on writing may have no room for the mark.
+    mood.borrow_mut().fails = Some(("write", libc::ENOSPC));
+    assert_eq!(rest(&mut journal), (0, 3));
+    mood.borrow_mut().fails = None;
+    assert_eq!((journal.failed(), journal.starved()), (None, None));
+    append(&mut journal, b"on");
+    journal.sync_blocking(|| 0).unwrap();
+    assert_eq!(read(dir.path(), journal.durable().0).unwrap().len(), 1);
+}
+
+#[test]
+fn a_mark_that_is_written_in_part_is_not_relied_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, mood) = released(dir.path());
+    mood.borrow_mut().short_to = Some(100);
+    assert_eq!(rest(&mut journal), (0, 3));
+    mood.borrow_mut().short_to = None;
+    assert_eq!(journal.failed(), None);
 }
