@@ -2,15 +2,26 @@
 
 mod support;
 
+use std::path::Path;
+
 use support::{Mailbox, config};
+use ticktape::config::ApplianceConfig;
 use ticktape::pipeline::{Appliance, IdleStrategy, StageName};
 use ticktape_journal::{Strategy, StrategyChoice};
+
+/// As an appliance is unless told otherwise.
+fn measuring(dir: &Path) -> ApplianceConfig {
+    let default = ApplianceConfig::new(dir, config(dir).listen).journal.strategy;
+    assert_eq!(default, StrategyChoice::Auto);
+    let mut config = config(dir);
+    config.journal.strategy = default;
+    config
+}
 
 #[test]
 fn the_choice_and_its_figures_are_shown_and_exported() {
     let dir = tempfile::tempdir().unwrap();
-    let mut config = config(dir.path());
-    assert_eq!(config.journal.strategy, StrategyChoice::Auto, "an appliance measures unless told otherwise");
+    let mut config = measuring(dir.path());
     // The other threads' spinning is part of what is measured.
     config.idle = IdleStrategy::Spin;
     let appliance = Appliance::start::<Mailbox>(&config, &()).unwrap();
@@ -31,7 +42,7 @@ fn a_calibration_that_fails_prevents_no_start() {
     let dir = tempfile::tempdir().unwrap();
     // A file stands where the measuring would be done.
     std::fs::write(dir.path().join("calibration.tmp"), b"").unwrap();
-    let appliance = Appliance::start::<Mailbox>(&config(dir.path()), &()).unwrap();
+    let appliance = Appliance::start::<Mailbox>(&measuring(dir.path()), &()).unwrap();
     let choices = appliance.choices().clone();
     assert!(choices.journal.contains("calibration failed") && choices.journal.contains("calibration.tmp"));
     assert_eq!(choices.journal_strategy, "group");
@@ -41,7 +52,7 @@ fn a_calibration_that_fails_prevents_no_start() {
 #[test]
 fn a_strategy_that_was_asked_for_is_taken_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
-    let mut config = config(dir.path());
+    let mut config = measuring(dir.path());
     config.journal.strategy = Strategy::Flush.into();
     let appliance = Appliance::start::<Mailbox>(&config, &()).unwrap();
     let choices = appliance.choices().clone();

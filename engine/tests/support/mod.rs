@@ -11,6 +11,7 @@ use ticktape::config::ApplianceConfig;
 use ticktape::link::{ClientConfig, ClientState, Event};
 use ticktape::pipeline::{IdleStrategy, Idler};
 use ticktape::{Ctx, Decode, Encode, Seq, Service, SessionEvent, SessionId, TimerId};
+use ticktape_journal::Strategy;
 use ticktape_nic::udp::{UdpRx, UdpTx};
 use ticktape_nic::{Nic, UdpConfig, UdpNic};
 use ticktape_tuning::clock;
@@ -105,6 +106,8 @@ pub fn config(dir: &Path) -> ApplianceConfig {
     let mut config = ApplianceConfig::new(dir, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
     config.ring.bytes = 1 << 20;
     config.session_bytes = 1 << 20;
+    // Measuring the disk takes most of a second, and its choice is not what these scenarios are about.
+    config.journal.strategy = Strategy::Group.into();
     config
 }
 
