@@ -6,13 +6,14 @@
 //!
 //!  00000000000000000001.seg   [header][commit][commit]…[seal]
 //!  00000000000000041234.seg   [header][commit][commit]…            zeros, written ahead of time
+//!  00000000000000000003.spare [recycle mark]                       stale commits of a segment that was released
 //! ```
 //!
 //! A [`Journal`] has one owner and appends; a [`JournalReader`] streams, beside it or without it; [`inspect`] looks at what is
 //! there, however damaged. Recovery is a table: [`recovery`].
 //!
 //! Invariants:
-//! - Acknowledged bytes are never rewritten.
+//! - Acknowledged bytes are never rewritten before a snapshot covers them and their segment was taken away.
 //! - The durable watermark moves over a contiguous prefix only, and after the first error never again.
 //! - Only commits with the segment's salt, a sound checksum and an unbroken chain are read; nothing that was acknowledged is
 //!   cut silently.

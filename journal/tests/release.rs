@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use common::memory::{Files, MemoryDisk};
-use common::{append, frame, open, payload, read, scratch, small};
+use common::{Blocks, append, frame, open, payload, read, scratch, small};
 use ticktape_core::Seq;
 use ticktape_journal::disk::{BufferId, Completion, DiskError, FileId, Op, Outcome};
 use ticktape_journal::format::recycle::RecycleMark;
 use ticktape_journal::inspect::inspect;
 use ticktape_journal::limits::SPARES_MAX;
-use ticktape_journal::{Damage, Disk, Journal, JournalError, JournalReader, names};
+use ticktape_journal::{Damage, Disk, Journal, JournalConfig, JournalError, JournalReader, names};
 
 const DIR: &str = "/journal";
 
@@ -382,4 +382,32 @@ fn a_mark_that_rotted_costs_nothing() {
     let (_, recovered) = Journal::open(MemoryDisk::of(&files), Path::new(DIR), small()).unwrap();
     assert_eq!((recovered.first_seq, recovered.next_seq), (expected.first_seq, expected.next_seq));
     assert!(files.borrow().keys().any(|path| path.to_string_lossy().ends_with(".damaged")), "it may interest someone");
+}
+
+#[test]
+fn every_block_size_is_recycled_and_none_across_another() {
+    for alignment in [512, 1024, 4096] {
+        let dir = scratch();
+        let config = || JournalConfig { segment_bytes: 64 << 10, ..small() };
+        let (mut journal, _) = Journal::open(Blocks::of(alignment), dir.path(), config()).unwrap();
+        while journal.stats().recycled < 4 {
+            step(&mut journal, 5);
+        }
+        (0..20).for_each(|_| step(&mut journal, 5));
+        let (first, last) = (journal.first_seq(), journal.durable());
+        drop(journal);
+        assert_eq!(read(dir.path(), first.0).unwrap().len() as u64, last.0 + 1 - first.0);
+        let summary = inspect(dir.path(), &mut |_| ()).unwrap();
+        assert_eq!((summary.damaged, summary.torn), (0, 0));
+        // Moved to a disk with other blocks: what is there is deleted when its time has come.
+        let other = if alignment == 512 { 4096 } else { 512 };
+        let (mut journal, recovered) = Journal::open(Blocks::of(other), dir.path(), config()).unwrap();
+        assert_eq!((recovered.first_seq, recovered.next_seq), (first, last.next()));
+        step(&mut journal, 0);
+        let stats = journal.stats();
+        assert_eq!((stats.deleted, stats.recycled), (recovered.segments as u64, 0), "{stats:?}");
+        while journal.stats().recycled < 2 {
+            step(&mut journal, 5);
+        }
+    }
 }
