@@ -23,6 +23,7 @@ pub mod mem;
 pub mod packet;
 mod port;
 pub mod udp;
+pub mod xdp;
 
 pub use error::NicError;
 pub use port::{Datagram, Nic, Rx, RxCounters, TimeOrigin, Tx, TxCounters};
