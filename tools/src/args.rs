@@ -344,8 +344,9 @@ pub struct DemoApplianceArgs {
     pub cores: Option<CorePlan>,
     #[arg(long, value_enum, default_value_t = NicArg::Auto)]
     pub nic: NicArg,
+    /// Between two of them
     #[arg(long)]
-    pub snapshots: bool,
+    pub snapshot_frames: Option<u64>,
 }
 
 #[derive(clap::Args)]

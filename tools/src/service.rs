@@ -122,7 +122,10 @@ pub trait AnyReplay {
     /// What is known of it at no cost.
     fn facts(&self) -> StateFacts;
 
-    /// Takes a snapshot. Marks to come that speak of this point are compared with its digest.
+    /// SHA-256 of engine and service state, as a snapshot has it. Marks to come that speak of this point are compared with it.
+    fn state_digest(&mut self) -> [u8; 32];
+
+    /// Takes a snapshot, after some frame. Marks to come that speak of this point are compared with its digest.
     fn snapshot(&mut self) -> Snapshot;
 
     /// The service's state, readable.
@@ -272,6 +275,12 @@ where
             malformed: machine.malformed(),
             compared: machine.compared(),
         }
+    }
+
+    fn state_digest(&mut self) -> [u8; 32] {
+        let digest = self.machine.state_digest();
+        self.machine.note_state_digest(self.machine.applied(), digest);
+        digest
     }
 
     fn snapshot(&mut self) -> Snapshot {

@@ -150,3 +150,11 @@ fn a_killed_appliance_is_named_at_once_and_leaves_nothing() {
     assert_eq!(code, Some(1));
     assert!(errors.contains("the appliance has ended"), "{errors}");
 }
+
+#[test]
+fn a_run_with_snapshots_marks_its_log_and_comes_out_the_same() {
+    let json = demo(NORMAL, &["--snapshots", "--rate", "20000"]);
+    assert!(json["counters"]["sequencer.marks"].as_u64().unwrap() >= 2, "{json}");
+    assert!(json["counters"]["shadow.shadow_applied"].is_u64(), "{json}");
+    assert_eq!((&json["report_sha256"], &json["leader_digest"]), (&NORMAL.1.into(), &json["replay_digest"]));
+}

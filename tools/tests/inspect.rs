@@ -1,9 +1,14 @@
 //! `ticktape inspect` tells scripts by its exit code, and people by its lines, whether acknowledged data is damaged or missing.
 
+mod journals;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use journals::{CounterLog, flip, on, three_segments};
 use ticktape::{Frame, Kind, Seq, Timestamp};
 use ticktape_core::frame;
 use ticktape_journal::{FileDisk, Journal, JournalConfig, names};
@@ -85,4 +90,87 @@ fn no_line_ends_in_blanks() {
     for line in out.lines() {
         assert_eq!(line, line.trim_end());
     }
+}
+
+#[test]
+fn a_script_reads_what_people_read_and_snapshots_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    three_segments(dir.path());
+    let ran = on("inspect", dir.path(), &["--json", "--deep"]);
+    ran.good();
+    let json = ran.json();
+    assert_eq!((&json["sound"], &json["live"], &json["damaged_places"]), (&true.into(), &false.into(), &0.into()));
+    assert_eq!((&json["frames"], &json["durable_seq"], &json["sealed_seq"]), (&36.into(), &36.into(), &36.into()));
+    let segments = json["segments"].as_array().unwrap();
+    let firsts: Vec<_> = segments.iter().map(|segment| segment["first_seq"].as_u64().unwrap()).collect();
+    assert_eq!(firsts, [1, 13, 25]);
+    assert!(segments.iter().all(|segment| segment["version"] == 2 && segment["frames"] == 12));
+    let snapshot = &json["snapshots"][0];
+    assert_eq!(
+        (&snapshot["seq"], &snapshot["epoch"], &snapshot["service"]),
+        (&24.into(), &1.into(), &"counter".into())
+    );
+    assert_eq!((&snapshot["sound"], &snapshot["bytes"]), (&true.into(), &8192.into()));
+
+    // Behind the header: only a look at all of it can tell.
+    let path = names::snapshot(dir.path(), Seq(24));
+    flip(&path, 4_100);
+    let shallow = on("inspect", dir.path(), &["--json"]);
+    assert_eq!((shallow.code, &shallow.json()["snapshots"][0]["sound"]), (Some(0), &true.into()));
+    let deep = on("inspect", dir.path(), &["--json", "--deep"]);
+    assert!(deep.complaint(1).contains("00000000000000000024.snap"));
+    assert_eq!((&deep.json()["sound"], &deep.json()["snapshots"][0]["sound"]), (&false.into(), &false.into()));
+    flip(&path, 4_100);
+
+    fs::remove_file(names::segment(dir.path(), Seq(13))).unwrap();
+    let gap = on("inspect", dir.path(), &["--json"]);
+    assert!(gap.complaint(1).contains("seq 13 to 24"), "{}", gap.errors);
+    assert_eq!(gap.json()["gaps"], serde_json::json!([{"from": 13, "to": 24}]));
+    assert_eq!(gap.json()["sound"], false);
+}
+
+#[test]
+fn a_torn_tail_is_what_the_next_opening_cuts_and_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), false);
+    let segment = names::segment(dir.path(), Seq(1));
+    let bytes = fs::read(&segment).unwrap();
+    let torn = (0..bytes.len()).step_by(512).rfind(|&at| bytes[at..].starts_with(b"TKTC")).unwrap();
+    flip(&segment, torn + 100);
+    let ran = on("inspect", dir.path(), &["--json"]);
+    ran.good();
+    let json = ran.json();
+    assert_eq!((&json["sound"], &json["damage"]), (&true.into(), &serde_json::json!([])));
+    assert_eq!((&json["cut"]["offset"], &json["cut"]["seq"]), (&torn.into(), &10.into()));
+}
+
+#[test]
+fn a_journal_that_is_being_written_is_said_to_be_live_and_not_to_be_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut log = CounterLog::begin(dir.path());
+            // As many as a journal of this size takes, so that there is something to meet half written.
+            while !stop.load(Ordering::Relaxed) && log.machine.applied() < Seq(200) {
+                log.add(1);
+            }
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        });
+        while !names::segment(dir.path(), Seq(1)).exists() {
+            std::thread::yield_now();
+        }
+        let looks: Vec<_> = (0..5).map(|_| on("inspect", dir.path(), &["--json"])).collect();
+        let text = on("inspect", dir.path(), &[]);
+        let verified = on("verify", dir.path(), &["--json"]);
+        stop.store(true, Ordering::Relaxed);
+        for ran in looks {
+            ran.good();
+            assert_eq!((&ran.json()["live"], &ran.json()["damage"]), (&true.into(), &serde_json::json!([])));
+        }
+        assert!(text.good().starts_with("an appliance is writing this journal"), "{}", text.out);
+        assert_eq!((&verified.json()["clean"], &verified.json()["live"]), (&true.into(), &true.into()));
+    });
 }

@@ -118,6 +118,7 @@ fn dry_run(args: &CompactArgs, log: &Log, json: &mut Json) -> Result<Vec<PathBuf
         json.first_seq = next.first_seq;
     }
     goes.extend(survey.spares.iter().map(|spare| PathBuf::from(&spare.file)));
+    goes.sort();
     Ok(goes)
 }
 
@@ -156,8 +157,8 @@ fn compact(args: &CompactArgs, log: &Log, service: Option<&dyn AnyService>, json
     Ok(())
 }
 
-/// A step of the time that paces a journal's chores: long enough that none waits.
-const STEP_NS: u64 = 1_000_000_000;
+/// A step of the time that paces chores: many fit between two looks at the segment, which would otherwise never end.
+const STEP_NS: u64 = 10_000_000;
 
 /// A size that nobody chooses, so that no segment fits as a spare.
 const ODD_SEGMENT_BYTES: usize = 37 * 4096;

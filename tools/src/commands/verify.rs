@@ -82,13 +82,15 @@ fn verify(args: &VerifyArgs, services: &[Box<dyn AnyService>], json: &mut Json) 
     let snapshots = snapshots::look(&args.dir, Depth::Whole)?;
     json.snapshots = snapshots.len() as u64;
     let log = Log::open(&args.dir)?;
-    let replayed = match log.service(services, args.service.as_deref())? {
+    let service = log.service(services, args.service.as_deref())?;
+    // There has to be a state to begin from, whether anybody here can begin from it or not.
+    let replayed = log.oldest().and_then(|_| match service {
         Ok(service) => replay(args, service, &log, &survey, &snapshots, json),
         Err(why) => {
             json.not_replayed = Some(why);
             Ok(())
         }
-    };
+    });
     // A rotten snapshot may be the reason why there is nothing to begin from: it is the first thing to look at.
     match snapshots.iter().find_map(|snapshot| snapshot.header.as_ref().err()) {
         Some(error) => Err(Failure::failed(error)),
@@ -158,7 +160,7 @@ fn compare(
             differs(&header.meta, computed.meta()).map_or(Ok(()), |what| Err(differing(file, what, begun)))?;
             *compared += 1;
         } else if frame.kind == Kind::SnapshotMark && marked.binary_search(&frame.seq).is_ok() {
-            replay.snapshot();
+            replay.state_digest();
         }
     }
     Ok(())
@@ -198,7 +200,7 @@ fn replay_json(service: &dyn AnyService, replay: &mut dyn AnyReplay, begun: &Beg
         seq: facts.seq.0,
         time_ns: facts.time.0,
         epoch: facts.epoch,
-        state_digest: hex(&replay.snapshot().meta().state_digest),
+        state_digest: hex(&replay.state_digest()),
         digest: replay.digest(),
         output_hash: format!("{:016x}", facts.output_hash),
     }

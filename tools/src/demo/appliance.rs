@@ -24,9 +24,6 @@ const WATCH: Duration = Duration::from_millis(20);
 /// Commands under way at most. Deep enough to keep the disk busy: what arrives during one sync of a few milliseconds.
 const WINDOW: u32 = 16 << 10;
 
-/// Between two snapshots, with `--snapshots`: several in a run of the built-in flow.
-const SNAPSHOT_EVERY_FRAMES: u64 = 100_000;
-
 /// The first line: the appliance takes clients.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ready {
@@ -69,8 +66,8 @@ pub fn run(args: &DemoApplianceArgs, services: &[Box<dyn AnyService>]) -> Result
     config.cores = args.cores.clone();
     config.window = WINDOW;
     // The log stays whole: the demo replays it from its beginning.
-    config.snapshots = args.snapshots.then(|| SnapshotConfig {
-        every_frames: SNAPSHOT_EVERY_FRAMES,
+    config.snapshots = args.snapshot_frames.map(|every_frames| SnapshotConfig {
+        every_frames,
         compact: false,
         ..SnapshotConfig::default()
     });

@@ -42,6 +42,9 @@ const MESSAGES_DEFAULT: u64 = 1_000_000;
 /// How long the noise of the box is looked at, before anything of ours runs.
 const JITTER_MS: u64 = 300;
 
+/// Points at which a run with `--snapshots` may take one.
+const SNAPSHOTS: u64 = 10;
+
 /// Runs the demo; any mismatch is a failure.
 pub fn run(args: &DemoArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     let started = Instant::now();
@@ -56,7 +59,7 @@ pub fn run(args: &DemoArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fail
     let workspace = Workspace::new(args.dir.as_deref(), &args.ring_dir, args.keep)?;
     let noise = jitter::baseline(JITTER_MS);
 
-    let mut appliance = Child::spawn("the appliance", &appliance_args(args, &workspace))?;
+    let mut appliance = Child::spawn("the appliance", &appliance_args(args, &workspace, orders.len()))?;
     let ready: Ready = appliance.read()?;
     let mut follower = Child::spawn("the follower", &follower_args(args, &workspace))?;
     let attached: follower::Attached = follower.read()?;
@@ -156,7 +159,7 @@ fn source(args: &DemoArgs) -> String {
     }
 }
 
-fn appliance_args(args: &DemoArgs, workspace: &Workspace) -> Vec<String> {
+fn appliance_args(args: &DemoArgs, workspace: &Workspace, orders: usize) -> Vec<String> {
     let mut list = vec![
         "demo-appliance".to_string(),
         format!("--dir={}", workspace.journal().display()),
@@ -174,7 +177,7 @@ fn appliance_args(args: &DemoArgs, workspace: &Workspace) -> Vec<String> {
         list.push("--nic=udp".to_string());
     }
     if args.snapshots {
-        list.push("--snapshots".to_string());
+        list.push(format!("--snapshot-frames={}", orders as u64 / SNAPSHOTS + 1));
     }
     list
 }
