@@ -1,34 +1,15 @@
 //! Labs: two namespaces and a veth pair, and nothing left of them.
 
+mod support;
+
 use std::io::Write as _;
 use std::net::UdpSocket;
 use std::os::unix::process::ExitStatusExt as _;
 use std::panic::AssertUnwindSafe;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
+use support::{PATIENCE, can_run, has};
 use ticktape_nic::lab::{self, A, B, Lab, LabConfig, LabError, Offloads};
-
-/// Reached only by a failing test.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn can_run() -> bool {
-    match lab::available() {
-        Ok(()) => true,
-        Err(reason) => {
-            _ = writeln!(std::io::stderr(), "skipped: {reason}");
-            false
-        }
-    }
-}
-
-fn has(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
-    if !found {
-        _ = writeln!(std::io::stderr(), "skipped: {program} is not installed");
-    }
-    found
-}
 
 /// The namespaces whose name contains a hint.
 fn spaces(hint: &str) -> Vec<String> {
