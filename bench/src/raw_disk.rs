@@ -158,6 +158,8 @@ impl PolledAppend {
 pub struct Way {
     /// Its name.
     pub name: &'static str,
+    /// Whether the write itself is durable, with no sync after it.
+    pub is_durable_write: bool,
     /// Appends once.
     pub append: Box<dyn FnMut() -> Result<(), String>>,
 }
@@ -169,7 +171,7 @@ pub struct Way {
 pub fn ways(dir: &Path, bytes: usize) -> Result<Vec<Way>, String> {
     let way = |name, mut raw: RawAppend| {
         let append = move || raw.append().map_err(|error| format!("{name}: {error}"));
-        Way { name, append: Box::new(append) }
+        Way { name, is_durable_write: false, append: Box::new(append) }
     };
     let buffered = RawAppend::buffered(&dir.join("raw-buffered"), bytes);
     let buffered = buffered.map_err(|error| format!("{}: {error}", dir.display()))?;
@@ -177,7 +179,7 @@ pub fn ways(dir: &Path, bytes: usize) -> Result<Vec<Way>, String> {
     ways.extend(RawAppend::direct(&dir.join("raw-direct"), bytes).map(|raw| way("O_DIRECT write + fdatasync", raw)));
     ways.extend(PolledAppend::new(dir, &dir.join("raw-polled"), bytes, false).map(|mut raw| {
         let append = move || raw.append().map_err(|error| format!("polled append: {error}"));
-        Way { name: "polled O_DIRECT write + fdatasync", append: Box::new(append) }
+        Way { name: "polled O_DIRECT write + fdatasync", is_durable_write: false, append: Box::new(append) }
     }));
     Ok(ways)
 }
@@ -190,11 +192,11 @@ pub fn all_ways(dir: &Path, bytes: usize) -> Result<Vec<Way>, String> {
     let mut all = ways(dir, bytes)?;
     all.extend(RawAppend::durable(&dir.join("raw-dsync"), bytes).map(|mut raw| {
         let append = move || raw.append().map_err(|error| format!("O_DSYNC append: {error}"));
-        Way { name: "O_DIRECT O_DSYNC write", append: Box::new(append) }
+        Way { name: "O_DIRECT O_DSYNC write", is_durable_write: true, append: Box::new(append) }
     }));
     all.extend(PolledAppend::new(dir, &dir.join("raw-polled-dsync"), bytes, true).map(|mut raw| {
         let append = move || raw.append().map_err(|error| format!("polled O_DSYNC append: {error}"));
-        Way { name: "polled O_DIRECT dsync write", append: Box::new(append) }
+        Way { name: "polled O_DIRECT dsync write", is_durable_write: true, append: Box::new(append) }
     }));
     Ok(all)
 }

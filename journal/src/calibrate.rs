@@ -24,10 +24,10 @@ const PAYLOAD_BYTES: usize = FRAME_BYTES - frame::OVERHEAD_BYTES;
 const BURST_BATCHES: usize = 128;
 
 /// Room for the appends and bursts of all rounds, without a roll. Zero-filled beforehand, as segments in use are.
-const SEGMENT_BYTES: usize = 8 << 20;
+const SEGMENT_BYTES: usize = 16 << 20;
 
 /// Appends of each strategy in each phase, at most: then the percentiles say no more.
-const ROUNDS_MAX: usize = 200;
+const ROUNDS_MAX: usize = 600;
 
 /// How to calibrate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,6 +9,10 @@ use crate::strategy::Strategy;
 /// A strategy is left for a riskier one only for a gain of at least this many per cent: less is noise.
 const GAIN_PERCENT_MIN: u64 = 15;
 
+/// However fast it mostly is, one whose 99th percentile is so many times as long is no gain: who waits behind such an append waits
+/// for all of them.
+const TAIL_FACTOR_MAX: Nanos = 2;
+
 /// With fewer appends than this in the time there was, nothing was learned.
 const SAMPLES_MIN: u32 = 10;
 
@@ -24,6 +28,8 @@ pub struct Latency {
     pub p50_ns: Nanos,
     /// Nine in ten of them took at most this.
     pub p90_ns: Nanos,
+    /// Ninety-nine in a hundred took at most this.
+    pub p99_ns: Nanos,
     /// The slowest.
     pub max_ns: Nanos,
 }
@@ -34,7 +40,7 @@ impl Latency {
         samples.sort_unstable();
         let at = |percent: usize| samples.get(samples.len() * percent / 100).copied().unwrap_or_default();
         let max_ns = samples.last().copied().unwrap_or_default();
-        Latency { count: samples.len() as u32, p50_ns: at(50), p90_ns: at(90), max_ns }
+        Latency { count: samples.len() as u32, p50_ns: at(50), p90_ns: at(90), p99_ns: at(99), max_ns }
     }
 }
 
@@ -76,12 +82,13 @@ pub struct Calibration {
 
 impl Calibration {
     /// Decides over what was measured: group, unless another one is clearly faster for one append at a time, nine times in
-    /// ten.
+    /// ten, and not much slower in the hundredth.
     pub fn decide(measured: [Measured; 3], took_ns: Nanos) -> Calibration {
         let mut choice = &measured[0];
         for other in &measured[1..] {
-            let (now, then) = (choice.relevant().p90_ns, other.relevant().p90_ns);
-            if other.relevant().count >= SAMPLES_MIN && then * 100 <= now * (100 - GAIN_PERCENT_MIN) {
+            let (now, then) = (choice.relevant(), other.relevant());
+            let is_faster = then.p90_ns * 100 <= now.p90_ns * (100 - GAIN_PERCENT_MIN);
+            if then.count >= SAMPLES_MIN && is_faster && then.p99_ns <= now.p99_ns * TAIL_FACTOR_MAX {
                 choice = other;
             }
         }
@@ -132,7 +139,8 @@ mod tests {
     use super::*;
 
     fn measured(figures: [(Nanos, Option<Nanos>); 3]) -> [Measured; 3] {
-        let latency = |p90_ns| Latency { count: 50, p50_ns: p90_ns / 2, p90_ns, max_ns: 2 * p90_ns };
+        let latency =
+            |p90_ns| Latency { count: 50, p50_ns: p90_ns / 2, p90_ns, p99_ns: 2 * p90_ns, max_ns: 2 * p90_ns };
         std::array::from_fn(|index| Measured {
             strategy: Strategy::ALL[index],
             quiet: latency(figures[index].0),
@@ -149,6 +157,10 @@ mod tests {
         assert_eq!(choice([(200, Some(900)), (200, Some(300)), (60, Some(4000))]), Strategy::Flush);
         // Hardly faster is not faster.
         assert_eq!(choice([(200, None), (190, None), (180, None)]), Strategy::Group);
+        // A tail of ticks is no gain, however short the rest.
+        let mut ticks = measured([(200, None), (200, None), (60, None)]);
+        ticks[2].quiet.p99_ns = 4_000;
+        assert_eq!(Calibration::decide(ticks, 0).choice, Strategy::Group);
         // What was not measured is not chosen.
         let mut none = measured([(200, None), (200, None), (0, None)]);
         none[2].quiet = Latency::default();
@@ -171,7 +183,7 @@ mod tests {
     #[test]
     fn percentiles_of_few_and_of_none() {
         assert_eq!(Latency::of(&mut []), Latency::default());
-        let expected = Latency { count: 4, p50_ns: 30, p90_ns: 40, max_ns: 40 };
+        let expected = Latency { count: 4, p50_ns: 30, p90_ns: 40, p99_ns: 40, max_ns: 40 };
         assert_eq!(Latency::of(&mut [40, 10, 30, 20]), expected);
     }
 }

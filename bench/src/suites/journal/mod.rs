@@ -71,10 +71,14 @@ fn us(rounds: &[Vec<Latency>], at: usize, value: impl Fn(&Latency) -> f64) -> Ro
     rounds.iter().map(|round| value(&round[at]) / 1e3).collect()
 }
 
-/// Of the contestants from `from` on, the one with the lowest median of this value.
-fn fastest(rounds: &[Vec<Latency>], from: usize, value: impl Fn(&Latency) -> f64) -> usize {
+/// Of these contestants, the one with the lowest median of this value.
+fn fastest(
+    rounds: &[Vec<Latency>],
+    mut contestants: impl Iterator<Item = usize>,
+    value: impl Fn(&Latency) -> f64,
+) -> usize {
     let median = |at: usize| us(rounds, at, &value).median();
-    (from..rounds[0].len()).min_by(|&a, &b| median(a).total_cmp(&median(b))).expect("one way at least")
+    contestants.by_ref().min_by(|&a, &b| median(a).total_cmp(&median(b))).expect("one way at least")
 }
 
 fn all(rounds: &[Vec<Latency>], at: usize) -> Vec<Latency> {

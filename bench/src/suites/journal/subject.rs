@@ -43,6 +43,11 @@ impl Subject {
         Ok(Subject { journal, batch: Vec::new(), began: Instant::now(), housekeeping_at: 0, spins })
     }
 
+    /// Keeps the kernel's workers off a core that somebody else keeps busy, as an appliance does by its plan.
+    pub fn keep_workers_off(&mut self, core: usize) {
+        self.journal.keep_workers_off(&[core]);
+    }
+
     /// Makes the next batch and waits until nothing of the last one, its seal included, is under way.
     pub fn prepare(&mut self) -> Result<(), String> {
         let first = self.journal.appended().next().0;
