@@ -58,6 +58,7 @@ numbers! {
         BPF_PROG_GET_FD_BY_ID = 13,
         BPF_OBJ_GET_INFO_BY_FD = 15,
         BPF_LINK_CREATE = 28,
+        BPF_LINK_DETACH = 34,
         BPF_MAP_TYPE_PERCPU_ARRAY = 6,
         BPF_MAP_TYPE_XSKMAP = 17,
         BPF_PROG_TYPE_XDP = 6,
@@ -226,6 +227,14 @@ pub mod arguments {
         pub flags: u32,
     }
 
+    /// BPF_LINK_DETACH.
+    #[repr(C)]
+    #[derive(Default)]
+    pub struct LinkDetach {
+        pub link_fd: u32,
+    }
+
+    const _: () = assert!(size_of::<LinkDetach>() == 4);
     const _: () = assert!(size_of::<MapCreate>() == 44);
     const _: () = assert!(size_of::<MapElement>() == 32);
     const _: () = assert!(size_of::<ProgramLoad>() == 72);

@@ -78,6 +78,14 @@ impl XdpLink {
     }
 }
 
+impl Drop for XdpLink {
+    fn drop(&mut self) {
+        // Closing the descriptor would do, were there no copies: a child between fork and exec has some for a moment. An error
+        // means that the interface is gone, and the attachment with it.
+        let _ = sys::link_detach(self.fd.as_fd());
+    }
+}
+
 impl AsFd for XdpLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

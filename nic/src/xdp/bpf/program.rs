@@ -55,8 +55,10 @@ pub struct TestRun {
     pub duration_ns: u32,
 }
 
-/// An XDP program in the kernel, with its map of sockets and its counters. Everything is closed on drop; what is attached or
-/// running keeps what it needs.
+/// An XDP program in the kernel, with its map of sockets and its counters.
+///
+/// Dropping it empties its slots and closes it; where it is attached, it goes on passing all frames to the kernel until the
+/// [`XdpLink`] is dropped too.
 pub struct XdpProgram {
     fd: OwnedFd,
     sockets: sys::Map,
@@ -207,6 +209,16 @@ impl XdpProgram {
     pub fn describe(&self) -> String {
         let (queues, instructions) = (self.queues, self.instructions.len());
         format!("{PROGRAM_NAME} redirects {} of {queues} queues in {instructions} instructions", self.filter)
+    }
+}
+
+impl Drop for XdpProgram {
+    fn drop(&mut self) {
+        // A socket in a slot keeps the map in the kernel until the socket itself is closed. An empty slot is an error here, and
+        // there is no other.
+        for queue in 0..self.queues {
+            let _ = self.sockets.remove(queue);
+        }
     }
 }
 

@@ -230,6 +230,13 @@ pub(super) fn link_create(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> 
     unsafe { bpf_fd(abi::BPF_LINK_CREATE, &mut arguments) }
 }
 
+/// Detaches what a link holds, whoever has copies of its descriptor.
+pub(super) fn link_detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    let mut arguments = arguments::LinkDetach { link_fd: number(link) };
+    // SAFETY: the arguments hold no address.
+    unsafe { bpf(abi::BPF_LINK_DETACH, &mut arguments) }.map(drop)
+}
+
 /// Turns an option of a netlink socket on.
 pub(super) fn enable_netlink_option(socket: BorrowedFd<'_>, option: i32) -> io::Result<()> {
     let on: libc::c_int = 1;
