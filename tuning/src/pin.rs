@@ -96,13 +96,21 @@ pub fn keep_to(cores: &[usize]) -> io::Result<()> {
     sched_setaffinity(Pid::from_raw(0), &set).map_err(io::Error::from)
 }
 
-/// Lets the calling thread run only while nobody else wants its core (`SCHED_IDLE`): whoever wakes up there takes it over at
-/// once. Where others never sleep, it gets a few thousandths of the time.
+/// The slice of a thread that stays behind, in nanoseconds: the shortest that the kernel grants. Whoever wakes up on its core waits
+/// no longer for it.
+const BEHIND_SLICE_NS: u64 = 100_000;
+
+/// How nice such a thread is: it gets about a tenth of a core that somebody else never leaves. Not less, as it holds locks that
+/// others need now and then: of a directory, of the process's memory. `SCHED_IDLE` would keep them waiting for seconds.
+const BEHIND_NICE: i32 = 10;
+
+/// Lets others go first wherever the calling thread and they want one core: they get most of it, and whoever wakes up there gets
+/// it within a tenth of a millisecond.
 ///
 /// # Errors
 /// What the kernel says.
-pub fn run_when_idle() -> io::Result<()> {
-    crate::sys::set_idle_policy()
+pub fn stay_behind() -> io::Result<()> {
+    crate::sys::set_slice(BEHIND_NICE, BEHIND_SLICE_NS)
 }
 
 /// Names the calling thread, as `top -H` and `/proc` show it. Cut to [`NAME_BYTES_MAX`] bytes, and at a zero byte.
@@ -158,17 +166,17 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_kept_to_its_cores_and_yields_to_everyone() {
+    fn a_thread_is_kept_to_its_cores_and_stays_behind_there() {
         let last = *usable_cores().last().unwrap();
         thread::spawn(move || {
             keep_to(&[last]).unwrap();
             assert_eq!(own_cores(), [last]);
             assert!(keep_to(&[]).is_err());
-            run_when_idle().unwrap();
+            stay_behind().unwrap();
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-            // The fields after the name in parentheses begin with the third; the policy is the 41st. SCHED_IDLE is 5.
+            // The fields after the name in parentheses begin with the third; the niceness is the 19th.
             let (_, after) = stat.rsplit_once(')').unwrap();
-            assert_eq!(after.split_whitespace().nth(41 - 3), Some("5"));
+            assert_eq!(after.split_whitespace().nth(19 - 3), Some("10"));
         })
         .join()
         .unwrap();

@@ -34,7 +34,7 @@ pub(super) struct Seed {
 pub(super) fn run<S: Service>(seed: Seed, service: &S::Config) -> (StageName, Result<StageReport, String>) {
     // Without them it is only less considerate.
     let _ = pin::keep_to(&seed.cores);
-    let _ = pin::run_when_idle();
+    let _ = pin::stay_behind();
     let lifecycle = seed.lifecycle.clone();
     let report = shadow::<S>(seed, service).unwrap_or_else(|error| {
         lifecycle.fail(format!("shadow replica: {error}"));
