@@ -15,6 +15,7 @@
 //! Invariant: a datagram is delivered whole or not at all; what is dropped is counted by reason.
 //! Invariant: `received <= now` for every delivered datagram, so latencies never come out negative.
 
+pub mod capture;
 pub mod conformance;
 mod error;
 pub mod lab;
@@ -28,3 +29,4 @@ pub mod xdp;
 pub use error::NicError;
 pub use port::{Datagram, Nic, Rx, RxCounters, TimeOrigin, Tx, TxCounters};
 pub use udp::{UdpConfig, UdpNic};
+pub use xdp::{XdpConfig, XdpNic};

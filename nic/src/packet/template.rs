@@ -111,18 +111,32 @@ impl Template {
         } else {
             headers.copy_from_slice(&self.bytes);
         }
-        let ip = &mut headers[self.len - UDP_BYTES - IPV4_BYTES..];
         let udp_len = (UDP_BYTES + payload_len) as u16;
+        let ip = &mut headers[self.len - UDP_BYTES - IPV4_BYTES..];
+        self.put_lengths(ip, udp_len, ident);
+        // The length counts twice: in the header, and in the pseudo header.
+        let udp_sum = u64::from(self.udp_sum) + 2 * u64::from(udp_len) + u64::from(sum(payload));
+        put(ip, IPV4_BYTES + UDP_CHECKSUM, &transmitted(!fold(udp_sum)).to_be_bytes());
+        total
+    }
+
+    /// Appends the headers of a datagram that is not at hand as a whole, and so without a UDP checksum.
+    pub(crate) fn append_without_checksum(&self, out: &mut Vec<u8>, payload_len: usize) {
+        let start = out.len();
+        out.extend_from_slice(&self.bytes[..self.len]);
+        let udp_len = (UDP_BYTES + payload_len.min(DATAGRAM_BYTES_MAX)) as u16;
+        self.put_lengths(&mut out[start + self.len - UDP_BYTES - IPV4_BYTES..], udp_len, 0);
+    }
+
+    /// Fills in what depends on the length, but for the UDP checksum.
+    #[inline]
+    fn put_lengths(&self, ip: &mut [u8], udp_len: u16, ident: u16) {
         let ip_len = udp_len + IPV4_BYTES as u16;
         let ip_sum = u64::from(self.ip_sum) + u64::from(ip_len) + u64::from(ident);
         put(ip, IP_TOTAL_LENGTH, &ip_len.to_be_bytes());
         put(ip, IP_IDENT, &ident.to_be_bytes());
         put(ip, IP_CHECKSUM, &(!fold(ip_sum)).to_be_bytes());
-        // The length counts twice: in the header, and in the pseudo header.
-        let udp_sum = u64::from(self.udp_sum) + 2 * u64::from(udp_len) + u64::from(sum(payload));
         put(ip, IPV4_BYTES + UDP_LENGTH, &udp_len.to_be_bytes());
-        put(ip, IPV4_BYTES + UDP_CHECKSUM, &transmitted(!fold(udp_sum)).to_be_bytes());
-        total
     }
 }
 
