@@ -5,6 +5,7 @@ mod xdp_frames;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
+use std::process::Command;
 
 use socket2::{Domain, Socket, Type};
 use ticktape_nic::xdp::bpf::{
@@ -23,7 +24,7 @@ fn may_load() -> bool {
     match supported() {
         Ok(()) => true,
         Err(error) => {
-            writeln!(std::io::stderr(), "skipped: {error}").unwrap();
+            let _ = writeln!(std::io::stderr(), "skipped: {error}");
             assert!(error.is_permission(), "with every privilege, {error}");
             false
         }
@@ -318,4 +319,59 @@ fn random_frames_are_counted_once_and_never_dropped() {
         redirected += u32::from(name == "redirected");
     }
     assert!(redirected > 0 && redirected < 2000, "{redirected} of 2000");
+}
+
+/// Set for a copy of this test program that has fewer privileges.
+const ROLE: &str = "TICKTAPE_XDP_TEST_ROLE";
+
+/// What a process with only these capabilities learns about programs; `None` where setpriv (util-linux) is missing.
+fn supported_with(capabilities: &str) -> Option<String> {
+    let output = Command::new("setpriv")
+        .arg(format!("--bounding-set=-all{capabilities}"))
+        .arg("--inh-caps=-all")
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "role_say_what_is_supported", "--nocapture", "--include-ignored"])
+        .env(ROLE, "supported")
+        .output();
+    let output = match output {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        output => output.unwrap(),
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let answer = text.lines().find_map(|line| Some(line.split_once("supported: ")?.1.to_owned()));
+    Some(answer.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr))))
+}
+
+#[test]
+fn a_process_without_privilege_learns_which_it_needs() {
+    if !may_load() {
+        return;
+    }
+    for (capabilities, action) in [
+        ("", "cannot create a BPF map: "),
+        (",+bpf", "cannot create a BPF map: "),
+        (",+net_admin,+perfmon", "cannot create a BPF map: "),
+        (",+bpf,+net_admin", "cannot load an XDP program: "),
+        (",+bpf,+net_admin,+perfmon", "yes"),
+        (",+sys_admin,+net_admin", "yes"),
+    ] {
+        let Some(answer) = supported_with(capabilities) else {
+            let _ = writeln!(std::io::stderr(), "skipped: setpriv (util-linux) is not installed");
+            return;
+        };
+        assert!(answer.starts_with(action), "with {capabilities:?}: {answer}");
+        assert!(action == "yes" || answer.contains("CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON"), "{answer}");
+    }
+}
+
+/// The other half of the test above; by itself it does nothing.
+#[test]
+#[ignore = "run by a_process_without_privilege_learns_which_it_needs"]
+fn role_say_what_is_supported() {
+    if std::env::var_os(ROLE).is_some() {
+        match supported() {
+            Ok(()) => println!("supported: yes"),
+            Err(error) => println!("supported: {error}"),
+        }
+    }
 }
