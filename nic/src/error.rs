@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::{fmt, io};
 
+use crate::xdp::XdpError;
+
 /// Why a [`crate::Nic`] could not be opened. Its text names what was asked for and what would be right.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -54,6 +56,8 @@ pub enum NicError {
         /// What the kernel said.
         error: io::Error,
     },
+    /// No XDP socket to be had.
+    Xdp(XdpError),
 }
 
 impl fmt::Display for NicError {
@@ -105,6 +109,7 @@ impl fmt::Display for NicError {
                 write!(f, "cannot join group {group}: {error}: name the interface to join on by its address")
             }
             NicError::Option { name, error } => write!(f, "cannot set {name} on a UDP socket: {error}"),
+            NicError::Xdp(error) => write!(f, "{error}"),
         }
     }
 }
@@ -117,6 +122,7 @@ impl std::error::Error for NicError {
             | NicError::Interface { error, .. }
             | NicError::Join { error, .. }
             | NicError::Option { error, .. } => Some(error),
+            NicError::Xdp(error) => error.source(),
             NicError::Size { .. } | NicError::NotMulticast(_) | NicError::InterfaceIsMulticast(_) => None,
         }
     }

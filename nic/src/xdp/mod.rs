@@ -5,4 +5,20 @@
 //!                            └────────► the kernel's network stack             (everything else)
 //! ```
 
+mod abi;
 pub mod bpf;
+mod config;
+mod error;
+mod frames;
+mod limits;
+mod nic;
+mod ring;
+mod socket;
+mod stats;
+mod sys;
+mod umem;
+
+pub use config::{BusyPoll, NextHops, XdpConfig, ZeroCopy};
+pub use error::XdpError;
+pub use nic::{XdpMonitor, XdpNic, XdpRx, XdpTx};
+pub use stats::{SocketStatistics, XdpRxStatistics, XdpTxStatistics};
