@@ -116,6 +116,7 @@ tests! {
     link_receiver,
     link_pipe,
     mold,
+    packet,
     journal_files,
     journal_damage,
     snapshot,

@@ -21,6 +21,7 @@ mod link_receiver;
 mod machine;
 mod mold;
 mod orders;
+mod packet;
 mod ring;
 mod scratch;
 mod snapshot;
@@ -41,7 +42,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub static TARGETS: [Target; 14] = [
+pub static TARGETS: [Target; 15] = [
     Target { name: "frame", run: frame::run, seeds: frame::seeds, mutations: 20_000 },
     Target { name: "codec", run: codec::run, seeds: codec::seeds, mutations: 20_000 },
     Target { name: "link_packet", run: link_packet::run, seeds: link_packet::seeds, mutations: 20_000 },
@@ -49,6 +50,7 @@ pub static TARGETS: [Target; 14] = [
     Target { name: "link_receiver", run: link_receiver::run, seeds: link_receiver::seeds, mutations: 5_000 },
     Target { name: "link_pipe", run: link_pipe::run, seeds: link_pipe::seeds, mutations: 3_000 },
     Target { name: "mold", run: mold::run, seeds: mold::seeds, mutations: 20_000 },
+    Target { name: "packet", run: packet::run, seeds: packet::seeds, mutations: 20_000 },
     Target { name: "journal_files", run: journal_files::run, seeds: journal_files::seeds, mutations: 1_000 },
     Target { name: "journal_damage", run: journal_damage::run, seeds: journal_damage::seeds, mutations: 1_000 },
     Target { name: "snapshot", run: snapshot::run, seeds: snapshot::seeds, mutations: 2_000 },
