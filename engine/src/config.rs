@@ -9,6 +9,9 @@ use serde::Deserialize;
 use ticktape_core::frame::{frame_bytes, padded};
 use ticktape_journal::snapshot::SnapshotPace;
 use ticktape_journal::{JournalConfig, StrategyChoice};
+use ticktape_nic::packet::MacAddr;
+use ticktape_nic::xdp::bpf::{AttachMode, AttachPreference};
+use ticktape_nic::xdp::{NextHops, ZeroCopy};
 
 use crate::feed::mold;
 use crate::link::{DATA_OVERHEAD_BYTES, Tier, event};
@@ -30,16 +33,88 @@ pub enum NicChoice {
     Auto,
     /// Kernel UDP.
     Udp,
+    /// AF_XDP sockets on the interface of [`XdpSettings`].
+    Xdp,
 }
 
-impl NicChoice {
-    /// Why the backend that is used is used.
-    pub(crate) fn reason(self) -> &'static str {
-        match self {
-            NicChoice::Auto => "auto: the only backend of this build",
-            NicChoice::Udp => "as asked for",
+/// How an XDP program is attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum XdpAttach {
+    /// By the driver where it can, else in front of the kernel's stack.
+    #[default]
+    Auto,
+    /// By the driver, or not at all.
+    Native,
+    /// In front of the kernel's stack.
+    Generic,
+}
+
+impl From<XdpAttach> for AttachPreference {
+    fn from(attach: XdpAttach) -> Self {
+        match attach {
+            XdpAttach::Auto => AttachPreference::NativeElseGeneric,
+            XdpAttach::Native => AttachPreference::Only(AttachMode::Native),
+            XdpAttach::Generic => AttachPreference::Only(AttachMode::Generic),
         }
     }
+}
+
+/// Whether the card reads and writes packets in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum XdpZeroCopy {
+    /// Where the driver can.
+    #[default]
+    Auto,
+    /// Or the start is refused.
+    Require,
+    /// The kernel copies.
+    Never,
+}
+
+impl From<XdpZeroCopy> for ZeroCopy {
+    fn from(zero_copy: XdpZeroCopy) -> Self {
+        match zero_copy {
+            XdpZeroCopy::Auto => ZeroCopy::Auto,
+            XdpZeroCopy::Require => ZeroCopy::Require,
+            XdpZeroCopy::Never => ZeroCopy::Never,
+        }
+    }
+}
+
+/// Where frames go: by the kernel's tables, or all to one MAC address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct NextHop(pub NextHops);
+
+impl TryFrom<String> for NextHop {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let mac: MacAddr = text.parse().map_err(|_| format!("{text:?} is no MAC address, as 02:00:00:00:00:01"))?;
+        Ok(NextHop(NextHops::Fixed(mac)))
+    }
+}
+
+/// The interface for XDP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table, as [xdp] with interface = \"eth1\"")]
+pub struct XdpSettings {
+    /// Its name.
+    pub interface: String,
+    /// The receive queue that the clients' traffic lands on.
+    #[serde(default)]
+    pub queue: u32,
+    /// How the program is attached.
+    #[serde(default)]
+    pub attach: XdpAttach,
+    /// Whether the card reads and writes packets in place.
+    #[serde(default)]
+    pub zero_copy: XdpZeroCopy,
+    /// Where frames go; by default where the kernel's routes and neighbours lead.
+    #[serde(default)]
+    pub next_hop: NextHop,
 }
 
 /// Where the sequenced stream goes out as MoldUDP64.
@@ -176,6 +251,8 @@ pub struct ApplianceConfig {
     pub tier: Tier,
     /// The network backend.
     pub nic: NicChoice,
+    /// The interface for XDP, where that is to be used.
+    pub xdp: Option<XdpSettings>,
     /// Lets the kernel poll the card within receive calls, for so many microseconds.
     pub busy_poll_us: Option<u32>,
     /// Which stages share a thread; `None` chooses by the number of usable cores.
@@ -211,6 +288,7 @@ impl ApplianceConfig {
             listen,
             tier: Tier::Local,
             nic: NicChoice::Auto,
+            xdp: None,
             busy_poll_us: None,
             cores: None,
             idle: IdleStrategy::Auto,
@@ -254,6 +332,7 @@ impl ApplianceConfig {
         file.journal.map_or(Ok(()), |journal| journal.apply(&mut config.journal))?;
         config.snapshots = file.snapshots;
         config.nic = file.nic.unwrap_or_default();
+        config.xdp = file.xdp;
         config.busy_poll_us = file.busy_poll_us;
         config.ring = file.ring.unwrap_or_default();
         config.feed = file.feed;
@@ -315,6 +394,9 @@ impl ApplianceConfig {
         if self.sessions_max == 0 {
             return bad("sessions_max", "0 lets nobody in: at least 1".to_string());
         }
+        if self.nic == NicChoice::Xdp && self.xdp.is_none() {
+            return bad("nic", "xdp needs an interface: name it as [xdp] interface = \"eth1\"".to_string());
+        }
         if let Some(snapshots) = &self.snapshots {
             let bounds = [
                 ("snapshots.every_frames", snapshots.every_frames),
@@ -363,6 +445,7 @@ struct File {
     listen: SocketAddrV4,
     tier: Option<String>,
     nic: Option<NicChoice>,
+    xdp: Option<XdpSettings>,
     busy_poll_us: Option<u32>,
     cores: Option<Vec<Vec<String>>>,
     idle: Option<String>,

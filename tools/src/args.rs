@@ -77,6 +77,8 @@ pub enum NicArg {
     Auto,
     /// Kernel UDP
     Udp,
+    /// AF_XDP sockets
+    Xdp,
 }
 
 impl From<NicArg> for NicChoice {
@@ -84,6 +86,7 @@ impl From<NicArg> for NicChoice {
         match nic {
             NicArg::Auto => NicChoice::Auto,
             NicArg::Udp => NicChoice::Udp,
+            NicArg::Xdp => NicChoice::Xdp,
         }
     }
 }
@@ -181,6 +184,9 @@ pub struct RunArgs {
     /// The network backend
     #[arg(long, value_enum)]
     pub nic: Option<NicArg>,
+    /// The interface for XDP
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
     /// Name of the log ring, for followers
     #[arg(long, value_name = "NAME")]
     pub ring: Option<String>,
@@ -344,6 +350,9 @@ pub struct DemoApplianceArgs {
     pub cores: Option<CorePlan>,
     #[arg(long, value_enum, default_value_t = NicArg::Auto)]
     pub nic: NicArg,
+    /// For XDP
+    #[arg(long)]
+    pub interface: Option<String>,
     /// Between two of them
     #[arg(long)]
     pub snapshot_frames: Option<u64>,

@@ -11,6 +11,7 @@ use ticktape_shm::{Consumer, Horizon, RingBuilder, RingConfig, RingError, Waterm
 use ticktape_tuning::{clock, pin};
 
 use super::idle::{IdleStrategy, Idler};
+use super::nic::{self, Opened};
 use super::plan::{CorePlan, PlanError, StageName};
 use super::recovery::{self, Start};
 use super::shadow::{self, Seed};
@@ -189,7 +190,11 @@ impl Appliance {
         let threads = plan.slots().len();
         let idle =
             Idle { strategy: config.idle.resolve(threads, usable.len()), has_spare_core: usable.len() > threads };
-        let (stages, shadow, mut appliance) = build::<S>(config, service, &cores, calibration_plan(idle, threads))?;
+        let calibration = calibration_plan(idle, threads);
+        let (stages, shadow, mut appliance) = match nic::open(config)? {
+            Opened::Udp(nic, why) => build::<S, _>(config, service, &cores, calibration, nic, &why)?,
+            Opened::Xdp(nic, why) => build::<S, _>(config, service, &cores, calibration, *nic, &why)?,
+        };
         appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
         appliance.choices.idle = format!("{} (asked for {})", idle.strategy, config.idle);
         appliance.spawn(&plan, &cores, idle, stages)?;
@@ -363,17 +368,21 @@ fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) 
 type Built = (Vec<Box<dyn Stage>>, Option<Seed>, Appliance);
 
 /// Everything but the threads.
-fn build<S>(
+fn build<S, N>(
     config: &ApplianceConfig,
     service: &S::Config,
     cores: &[usize],
     calibration: CalibrationPlan,
+    nic: N,
+    why_nic: &str,
 ) -> Result<Built, StartError>
 where
     S: Service + Send + 'static,
     S::Output: Send,
+    N: Nic,
+    N::Rx: 'static,
+    N::Tx: 'static,
 {
-    let nic = open_link(config)?;
     let feed_nic = config.feed.as_ref().map(|feed| open_feed(feed, config)).transpose()?;
     let Start { mut journal, recovered, machine, mut sessions, account } =
         recovery::start::<S>(config, service, egress_config(config, 0, S::SCHEMA_VERSION))?;
@@ -416,7 +425,7 @@ where
     let (deadline, lifecycle) = (Deadline::never(), Lifecycle::default());
     let local_addr = nic.local_addr();
     let mut choices = Choices {
-        nic: format!("{} ({})", nic.describe(), config.nic.reason()),
+        nic: format!("{} ({why_nic})", nic.describe()),
         journal: journaler.journal().describe(),
         journal_strategy: journaler.journal().strategy().to_string(),
         ring: ring.memory,
@@ -491,15 +500,6 @@ fn calibration_plan(idle: Idle, threads: usize) -> CalibrationPlan {
     let spins = idle.strategy == IdleStrategy::Spin;
     let busy_cores = if spins { threads - 1 } else { 0 };
     CalibrationPlan { busy_cores, spin: spins && idle.has_spare_core, ..CalibrationPlan::default() }
-}
-
-fn open_link(config: &ApplianceConfig) -> Result<UdpNic, StartError> {
-    let udp = UdpConfig {
-        busy_poll_us: config.busy_poll_us,
-        datagram_bytes_max: config.datagram_bytes_max,
-        ..UdpConfig::new(config.listen)
-    };
-    Ok(UdpNic::open(&udp)?)
 }
 
 fn open_feed(feed: &FeedConfig, config: &ApplianceConfig) -> Result<UdpNic, StartError> {

@@ -2,6 +2,7 @@
 
 mod appliance;
 mod idle;
+mod nic;
 mod plan;
 mod recovery;
 mod shadow;

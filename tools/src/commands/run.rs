@@ -76,6 +76,9 @@ fn config(args: RunArgs) -> Result<ApplianceConfig, Failure> {
     config.listen = args.listen.unwrap_or(config.listen);
     config.tier = args.tier.map_or(config.tier, Into::into);
     config.nic = args.nic.map_or(config.nic, Into::into);
+    if let Some(interface) = args.interface {
+        config.xdp.get_or_insert_default().interface = interface;
+    }
     config.ring.name = args.ring.or(config.ring.name);
     config.ring.dir = args.ring_dir.unwrap_or(config.ring.dir);
     config.ring.bytes = args.ring_bytes.unwrap_or(config.ring.bytes);

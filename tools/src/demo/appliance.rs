@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use ticktape::config::{ApplianceConfig, FeedConfig, SnapshotConfig};
+use ticktape::config::{ApplianceConfig, FeedConfig, SnapshotConfig, XdpSettings};
 use ticktape::pipeline::{Report, StageName};
-use ticktape_journal::JournalConfig;
 
 use super::child::tell;
 use super::result::Latency;
@@ -63,6 +62,7 @@ pub fn run(args: &DemoApplianceArgs, services: &[Box<dyn AnyService>]) -> Result
     config.ring.bytes = args.ring_bytes;
     config.feed = args.feed.map(FeedConfig::on_loopback);
     config.nic = args.nic.into();
+    config.xdp = args.interface.clone().map(|interface| XdpSettings { interface, ..XdpSettings::default() });
     config.cores = args.cores.clone();
     config.window = WINDOW;
     // The log stays whole: the demo replays it from its beginning.
@@ -71,7 +71,7 @@ pub fn run(args: &DemoApplianceArgs, services: &[Box<dyn AnyService>]) -> Result
         compact: false,
         ..SnapshotConfig::default()
     });
-    config.journal = JournalConfig { prefill_bytes: 64 << 20, ..JournalConfig::default() };
+    config.journal.prefill_bytes = config.journal.segment_bytes;
     let appliance = service.start(&config)?;
     let choices = appliance.choices().clone();
     tell(&Ready {

@@ -24,13 +24,20 @@ pub struct Child {
 impl Child {
     /// Starts this same program with other arguments; `who` names it in what goes wrong.
     pub fn spawn(who: &'static str, args: &[String]) -> Result<Self, Failure> {
+        Child::spawn_in(who, args, |command| command.spawn().map_err(Failure::failed))
+    }
+
+    /// As [`Child::spawn`], by way of `start`.
+    pub fn spawn_in(
+        who: &'static str,
+        args: &[String],
+        start: impl FnOnce(&mut Command) -> Result<std::process::Child, Failure>,
+    ) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
-        let mut child = Command::new(program)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| Failure::failed(format!("{who} can't be started: {error}")))?;
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child =
+            start(&mut command).map_err(|error| Failure::failed(format!("{who} can't be started: {error}")))?;
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().expect("piped"));
         let (sender, lines) = channel();

@@ -1,6 +1,5 @@
 //! The demo's client: sends the orders through the link and checks every answer.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -11,8 +10,7 @@ use ticktape::link::{ClientConfig, Event, SendError, SenderConfig};
 use ticktape::metrics::latency_histogram;
 use ticktape::pipeline::{IdleStrategy, Idler};
 use ticktape::{Decode, Encode, Service};
-use ticktape_nic::udp::{UdpRx, UdpTx};
-use ticktape_nic::{Nic, UdpConfig, UdpNic};
+use ticktape_nic::Nic;
 use ticktape_tuning::{clock, pin};
 
 use super::Watch;
@@ -59,7 +57,8 @@ pub struct Driven {
 }
 
 /// Sends all orders and takes all answers.
-pub fn drive(
+pub fn drive<N: Nic>(
+    nic: N,
     orders: &[Command],
     phases: &[Phase],
     ready: &Ready,
@@ -68,7 +67,7 @@ pub fn drive(
 ) -> Result<Driven, Failure> {
     // Refused, it costs precision, nothing else.
     let _ = pin::sleep_precisely();
-    let mut driver = Driver::new(orders, ready)?;
+    let mut driver = Driver::new(nic, orders, ready);
     driver.connect(watch)?;
     let mut results = Vec::new();
     for (i, phase) in phases.iter().enumerate() {
@@ -95,9 +94,9 @@ fn stop_for_a_second(id: u32) -> Result<(), Failure> {
     signal("-CONT")
 }
 
-struct Driver<'a> {
+struct Driver<'a, N: Nic> {
     orders: &'a [Command],
-    client: Client<UdpRx, UdpTx>,
+    client: Client<N::Rx, N::Tx>,
     idler: Idler,
     /// When each order was meant to be sent.
     intended: Vec<u64>,
@@ -117,10 +116,9 @@ struct Answers {
     over: Option<String>,
 }
 
-impl<'a> Driver<'a> {
-    fn new(orders: &'a [Command], ready: &Ready) -> Result<Self, Failure> {
-        let udp = UdpConfig::new(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
-        let (rx, tx) = UdpNic::open(&udp).map_err(Failure::usage)?.split();
+impl<'a, N: Nic> Driver<'a, N> {
+    fn new(nic: N, orders: &'a [Command], ready: &Ready) -> Self {
+        let (rx, tx) = nic.split();
         let config = ClientConfig {
             session: SESSION,
             schema: OrderBook::SCHEMA_VERSION,
@@ -132,7 +130,7 @@ impl<'a> Driver<'a> {
             },
             ..ClientConfig::default()
         };
-        Ok(Driver {
+        Driver {
             orders,
             client: Client::new(rx, tx, ready.address, &config),
             idler: Idler::new(IdleStrategy::Backoff),
@@ -147,7 +145,7 @@ impl<'a> Driver<'a> {
             },
             encoded: Vec::new(),
             watch_at: 0,
-        })
+        }
     }
 
     fn connect(&mut self, watch: &mut Watch<'_>) -> Result<(), Failure> {

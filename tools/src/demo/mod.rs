@@ -12,6 +12,7 @@ mod appliance;
 mod child;
 mod client;
 mod follower;
+mod network;
 mod phases;
 mod result;
 mod workspace;
@@ -29,9 +30,10 @@ use ticktape_tuning::{host, jitter};
 use crate::Failure;
 use crate::args::{DemoArgs, NicArg};
 use crate::out::{self, say};
-use crate::service::{AnyService, find, replay_journal};
+use crate::service::{AnyService, Outcome, find, replay_journal};
 use appliance::{Final, Ready};
 use child::Child;
+use network::{ClientNic, Network};
 use phases::Phase;
 use result::{DemoResult, Verdict};
 use workspace::Workspace;
@@ -56,39 +58,25 @@ pub fn run(args: &DemoArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fail
         crate::json::check(path)?;
     }
     let interrupted = interrupt_flag()?;
-    let workspace = Workspace::new(args.dir.as_deref(), &args.ring_dir, args.keep)?;
+    let network = Network::new(args.nic)?;
     let noise = jitter::baseline(JITTER_MS);
+    let run = Run { args, network: &network, service, orders: &orders, phases: &phases, interrupted: &interrupted };
+    // The same over the kernel's way, to be printed beside.
+    let beside = if args.nic == NicArg::Xdp { Some(run.beside(NicArg::Udp)?) } else { None };
+    let workspace = Workspace::new(args.dir.as_deref(), &args.ring_dir, args.keep)?;
+    let played = run.play(args.nic, &workspace)?;
 
-    let mut appliance = Child::spawn("the appliance", &appliance_args(args, &workspace, orders.len()))?;
-    let ready: Ready = appliance.read()?;
-    let mut follower = Child::spawn("the follower", &follower_args(args, &workspace))?;
-    let attached: follower::Attached = follower.read()?;
-    say!("{} orders from {}, {} phase(s)", orders.len(), source(args), phases.len())?;
-    say!("appliance on {}, follower attached at seq {}", ready.address, attached.seq)?;
-
-    let stall = args.stall_follower.then(|| follower.id());
-    let mut watch = Watch { appliance: &mut appliance, follower: &mut follower, interrupted: &interrupted };
-    let driven = client::drive(&orders, &phases, &ready, &mut watch, stall)?;
-    appliance.say("stop");
-    let ended: Final = appliance.read()?;
-    let followed: follower::Followed = follower.read()?;
-    appliance.wait()?;
-    follower.wait()?;
-    if let Some(fault) = &ended.fault {
-        return Err(Failure::failed(format!("the appliance stopped: {fault}")));
-    }
-    let (replayed, _) = replay_journal(service, &workspace.journal())?;
-
-    let verdict = Verdict::new(&driven, &ended, &followed, &replayed, orders.len() as u64);
+    let verdict = played.verdict(orders.len() as u64);
     let result = DemoResult {
         args,
         phases: &phases,
-        ready: &ready,
-        driven: &driven,
-        ended: &ended,
-        followed: &followed,
-        replayed: &replayed,
+        ready: &played.ready,
+        driven: &played.driven,
+        ended: &played.ended,
+        followed: &played.followed,
+        replayed: &played.replayed,
         verdict: &verdict,
+        beside: beside.as_ref(),
         host: host::describe(),
         noise,
         seconds: started.elapsed().as_secs_f64(),
@@ -99,6 +87,73 @@ pub fn run(args: &DemoArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fail
     }
     let printed = printed.and(workspace.finish(verdict.is_good()));
     out::printed_then(printed, verdict.into_result())
+}
+
+/// What every play of a demo has in common.
+struct Run<'a> {
+    args: &'a DemoArgs,
+    network: &'a Network,
+    service: &'a dyn AnyService,
+    orders: &'a [Command],
+    phases: &'a [Phase],
+    interrupted: &'a AtomicBool,
+}
+
+/// What came of one.
+struct Played {
+    ready: Ready,
+    driven: client::Driven,
+    ended: Final,
+    followed: follower::Followed,
+    replayed: Outcome,
+}
+
+impl Played {
+    fn verdict(&self, orders: u64) -> Verdict {
+        Verdict::new(&self.driven, &self.ended, &self.followed, &self.replayed, orders)
+    }
+}
+
+impl Run<'_> {
+    /// Plays over another backend, in a place of its own; what is kept is what it measured.
+    fn beside(&self, nic: NicArg) -> Result<Final, Failure> {
+        let workspace = Workspace::new(None, &self.args.ring_dir, false)?;
+        let played = self.play(nic, &workspace)?;
+        let verdict = played.verdict(self.orders.len() as u64);
+        workspace.finish(verdict.is_good())?;
+        verdict.into_result().map(|()| played.ended)
+    }
+
+    /// Appliance, follower and client, from start to stop, and the replay of what is left.
+    fn play(&self, nic: NicArg, workspace: &Workspace) -> Result<Played, Failure> {
+        let Run { args, network, service, orders, phases, interrupted } = *self;
+        let appliance_args = appliance_args(args, &network.appliance_args(nic), workspace, orders.len());
+        let mut appliance = Child::spawn_in("the appliance", &appliance_args, |command| network.spawn(command))?;
+        let ready: Ready = appliance.read()?;
+        let mut follower = Child::spawn("the follower", &follower_args(args, workspace))?;
+        let attached: follower::Attached = follower.read()?;
+        say!("{} orders from {}, {} phase(s)", orders.len(), source(args), phases.len())?;
+        say!("appliance on {}, follower attached at seq {}", ready.address, attached.seq)?;
+
+        let client = network.client(nic)?;
+        say!("client {}", client.describe())?;
+        let stall = args.stall_follower.then(|| follower.id());
+        let mut watch = Watch { appliance: &mut appliance, follower: &mut follower, interrupted };
+        let driven = match client {
+            ClientNic::Udp(nic) => client::drive(nic, orders, phases, &ready, &mut watch, stall)?,
+            ClientNic::Xdp(nic) => client::drive(*nic, orders, phases, &ready, &mut watch, stall)?,
+        };
+        appliance.say("stop");
+        let ended: Final = appliance.read()?;
+        let followed: follower::Followed = follower.read()?;
+        appliance.wait()?;
+        follower.wait()?;
+        if let Some(fault) = &ended.fault {
+            return Err(Failure::failed(format!("the appliance stopped: {fault}")));
+        }
+        let (replayed, _) = replay_journal(service, &workspace.journal())?;
+        Ok(Played { ready, driven, ended, followed, replayed })
+    }
 }
 
 /// What the client looks after while it drives.
@@ -159,11 +214,10 @@ fn source(args: &DemoArgs) -> String {
     }
 }
 
-fn appliance_args(args: &DemoArgs, workspace: &Workspace, orders: usize) -> Vec<String> {
+fn appliance_args(args: &DemoArgs, network: &[String], workspace: &Workspace, orders: usize) -> Vec<String> {
     let mut list = vec![
         "demo-appliance".to_string(),
         format!("--dir={}", workspace.journal().display()),
-        "--listen=127.0.0.1:0".to_string(),
         format!("--tier={}", args.tier.as_str()),
         format!("--ring={}", workspace.ring()),
         format!("--ring-dir={}", args.ring_dir.display()),
@@ -173,9 +227,7 @@ fn appliance_args(args: &DemoArgs, workspace: &Workspace, orders: usize) -> Vec<
     if let Some(cores) = &args.cores {
         list.push(format!("--cores={cores}"));
     }
-    if args.nic == NicArg::Udp {
-        list.push("--nic=udp".to_string());
-    }
+    list.extend_from_slice(network);
     if args.snapshots {
         list.push(format!("--snapshot-frames={}", orders as u64 / SNAPSHOTS + 1));
     }

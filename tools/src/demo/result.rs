@@ -78,6 +78,8 @@ pub struct DemoResult<'a> {
     pub followed: &'a Followed,
     pub replayed: &'a Outcome,
     pub verdict: &'a Verdict,
+    /// The same orders over kernel UDP, where they were played over something else.
+    pub beside: Option<&'a Final>,
     pub host: Host,
     pub noise: Histogram<u64>,
     pub seconds: f64,
@@ -160,6 +162,7 @@ impl DemoResult<'_> {
         for (i, phase) in self.phases.iter().enumerate() {
             self.print_phase(i, phase)?;
         }
+        self.print_beside()?;
         say!("jitter of an idle core: {}", row("", &Latency::of(&self.noise)).trim_start())?;
         say!()?;
         say!("nic            {}", self.ready.nic)?;
@@ -199,6 +202,27 @@ impl DemoResult<'_> {
         for name in STAGES {
             if let Some(latency) = stages.get(name) {
                 say!("{}", row(name, latency))?;
+            }
+        }
+        say!()
+    }
+
+    /// Wire to released, over this backend and over the kernel's.
+    fn print_beside(&self) -> Result<(), Failure> {
+        let Some(beside) = self.beside else { return Ok(()) };
+        let released = |ended: &Final, part: usize| ended.parts.get(part)?.get("released").copied();
+        for part in 0..self.phases.len() {
+            if let (Some(ours), Some(kernel)) = (released(self.ended, part), released(beside, part)) {
+                let us = |ns: u64| ns as f64 / 1e3;
+                say!(
+                    "phase {}: wire to released p50 {:.1} µs over XDP, {:.1} µs over kernel UDP; p99 {:.1} and {:.1} µs (XDP counts from \
+                     the poll that takes a burst, kernel UDP from the kernel's stamp before it)",
+                    part + 1,
+                    us(ours.p50_ns),
+                    us(kernel.p50_ns),
+                    us(ours.p99_ns),
+                    us(kernel.p99_ns)
+                )?;
             }
         }
         say!()

@@ -1,0 +1,43 @@
+//! Opening the network backend that was asked for, or that works.
+
+use ticktape_nic::{NicError, UdpConfig, UdpNic, XdpConfig, XdpNic};
+
+use crate::config::{ApplianceConfig, NicChoice};
+
+/// The link's backend, and why it is that one.
+pub(super) enum Opened {
+    Udp(UdpNic, String),
+    Xdp(Box<XdpNic>, String),
+}
+
+/// Opens the backend for the client link. `auto` takes XDP where an interface is named for it and grants it, else kernel UDP.
+pub(super) fn open(config: &ApplianceConfig) -> Result<Opened, NicError> {
+    match (config.nic, &config.xdp) {
+        (NicChoice::Udp, _) => Ok(Opened::Udp(udp(config)?, "as asked for".to_string())),
+        (NicChoice::Xdp, _) => Ok(Opened::Xdp(Box::new(xdp(config)?), "as asked for".to_string())),
+        (NicChoice::Auto, None) => Ok(Opened::Udp(udp(config)?, "auto: no interface is named for XDP".to_string())),
+        (NicChoice::Auto, Some(_)) => match xdp(config) {
+            Ok(nic) => Ok(Opened::Xdp(Box::new(nic), "auto: the interface grants it".to_string())),
+            Err(error) => Ok(Opened::Udp(udp(config)?, format!("auto: XDP can't be had: {error}"))),
+        },
+    }
+}
+
+fn udp(config: &ApplianceConfig) -> Result<UdpNic, NicError> {
+    UdpNic::open(&UdpConfig {
+        busy_poll_us: config.busy_poll_us,
+        datagram_bytes_max: config.datagram_bytes_max,
+        ..UdpConfig::new(config.listen)
+    })
+}
+
+fn xdp(config: &ApplianceConfig) -> Result<XdpNic, NicError> {
+    let settings = config.xdp.clone().unwrap_or_default();
+    XdpNic::open(&XdpConfig {
+        queues: vec![settings.queue],
+        attach: settings.attach.into(),
+        zero_copy: settings.zero_copy.into(),
+        next_hops: settings.next_hop.0,
+        ..XdpConfig::new(settings.interface, config.listen)
+    })
+}
