@@ -8,6 +8,7 @@ mod book;
 mod core;
 mod e2e;
 mod journal;
+mod nic;
 mod node;
 mod recover;
 pub mod ring;
@@ -27,14 +28,16 @@ pub enum Suite {
     Journal,
     /// Reading the log back, and the snapshots that spare it.
     Recover,
+    /// The packet path: AF_XDP beside kernel UDP.
+    Nic,
     /// The whole path.
     E2e,
 }
 
 impl Suite {
     /// Every suite, in the order in which `all` runs them.
-    pub const ALL: [Suite; 7] =
-        [Suite::Core, Suite::Node, Suite::Ring, Suite::Book, Suite::Journal, Suite::Recover, Suite::E2e];
+    pub const ALL: [Suite; 8] =
+        [Suite::Core, Suite::Node, Suite::Ring, Suite::Book, Suite::Journal, Suite::Recover, Suite::Nic, Suite::E2e];
 
     /// As written on the command line.
     pub const fn name(self) -> &'static str {
@@ -45,6 +48,7 @@ impl Suite {
             Suite::Book => "book",
             Suite::Journal => "journal",
             Suite::Recover => "recover",
+            Suite::Nic => "nic",
             Suite::E2e => "e2e",
         }
     }
@@ -61,6 +65,7 @@ impl Suite {
             Suite::Book => book::run(options),
             Suite::Journal => journal::run(options),
             Suite::Recover => recover::run(options),
+            Suite::Nic => nic::run(options),
             Suite::E2e => e2e::run(options),
         }
     }

@@ -31,6 +31,8 @@ const MARK_AFTER_MS: u64 = 3_000;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// What a stall may last beyond the machine's own, in ms.
 const BEYOND_MS: f64 = 1.0;
+/// The run without a snapshot, and the look at each core's own gaps, last this long at most.
+const COMPARED_SECONDS_MAX: f64 = 15.0;
 /// Rounds, at most: each takes the time of a whole snapshot three times.
 const ROUNDS_MAX: usize = 3;
 
@@ -103,7 +105,7 @@ impl Load {
     }
 }
 
-/// Half load, with a snapshot in the middle of it or, at the rate and for as long as that took, without.
+/// Half load, with a snapshot in the middle of it or, at its rate, without.
 fn half_load(options: &Options, cores: Cores, state_bytes: u64, tier: Tier, without: Option<&Run>) -> Measured<Run> {
     let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
     let mut config = ApplianceConfig::new(dir.path(), ANY_PORT);
@@ -127,7 +129,7 @@ fn half_load(options: &Options, cores: Cores, state_bytes: u64, tier: Tier, with
     load.run(rate, &appliance, |elapsed| elapsed >= 0.2)?;
     appliance.part().next();
     let seconds = match without {
-        Some(with) => load.run(rate, &appliance, |elapsed| elapsed >= with.seconds)?,
+        Some(with) => load.run(rate, &appliance, |elapsed| elapsed >= with.seconds.min(COMPARED_SECONDS_MAX))?,
         None => load.run(rate, &appliance, |_| appliance.covered().0 > 0)?,
     };
     load.client.close(monotonic_ns());
@@ -146,11 +148,11 @@ fn half_load(options: &Options, cores: Cores, state_bytes: u64, tier: Tier, with
     Ok(Run { applied, released, seconds, rate })
 }
 
-/// The longest gap that the machine itself makes in so many seconds, in ms: the worse of the two cores.
+/// The longest gap that the machine itself makes in as many seconds, at most, in ms: the worse of the two cores.
 fn jitter_ms(cores: Cores, seconds: f64) -> f64 {
     let on = |core| {
         let _ = pin_current_thread(core);
-        jitter::baseline((seconds * 1e3) as u64).max()
+        jitter::baseline((seconds.min(COMPARED_SECONDS_MAX) * 1e3) as u64).max()
     };
     on(cores.here).max(on(cores.there)) as f64 / 1e6
 }
