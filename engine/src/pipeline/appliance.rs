@@ -193,7 +193,7 @@ impl Appliance {
         let calibration = calibration_plan(idle, threads);
         let (stages, shadow, mut appliance) = match nic::open(config)? {
             Opened::Udp(nic, why) => build::<S, _>(config, service, &cores, calibration, nic, &why)?,
-            Opened::Xdp(nic, why) => build::<S, _>(config, service, &cores, calibration, *nic, &why)?,
+            Opened::Xdp(nic, why) => build::<S, _>(config, service, &cores, calibration, nic, &why)?,
         };
         appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
         appliance.choices.idle = format!("{} (asked for {})", idle.strategy, config.idle);
