@@ -192,8 +192,8 @@ impl Appliance {
             Idle { strategy: config.idle.resolve(threads, usable.len()), has_spare_core: usable.len() > threads };
         let calibration = calibration_plan(idle, threads);
         let (stages, shadow, mut appliance) = match nic::open(config)? {
-            Opened::Udp(nic, why) => build::<S, _>(config, service, &cores, calibration, nic, &why)?,
-            Opened::Xdp(nic, why) => build::<S, _>(config, service, &cores, calibration, nic, &why)?,
+            Opened::Udp(nic, why) => build::<S, _>(config, service, &cores, calibration, *nic, &why)?,
+            Opened::Xdp(nic, why) => build::<S, _>(config, service, &cores, calibration, *nic, &why)?,
         };
         appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
         appliance.choices.idle = format!("{} (asked for {})", idle.strategy, config.idle);

@@ -6,19 +6,21 @@ use crate::config::{ApplianceConfig, NicChoice};
 
 /// The link's backend, and why it is that one.
 pub(super) enum Opened {
-    Udp(UdpNic, String),
-    Xdp(XdpNic, String),
+    Udp(Box<UdpNic>, String),
+    Xdp(Box<XdpNic>, String),
 }
 
 /// Opens the backend for the client link. `auto` takes XDP where an interface is named for it and grants it, else kernel UDP.
 pub(super) fn open(config: &ApplianceConfig) -> Result<Opened, NicError> {
     match (config.nic, &config.xdp) {
-        (NicChoice::Udp, _) => Ok(Opened::Udp(udp(config)?, "as asked for".to_string())),
-        (NicChoice::Xdp, _) => Ok(Opened::Xdp(xdp(config)?, "as asked for".to_string())),
-        (NicChoice::Auto, None) => Ok(Opened::Udp(udp(config)?, "auto: no interface is named for XDP".to_string())),
+        (NicChoice::Udp, _) => Ok(Opened::Udp(Box::new(udp(config)?), "as asked for".to_string())),
+        (NicChoice::Xdp, _) => Ok(Opened::Xdp(Box::new(xdp(config)?), "as asked for".to_string())),
+        (NicChoice::Auto, None) => {
+            Ok(Opened::Udp(Box::new(udp(config)?), "auto: no interface is named for XDP".to_string()))
+        }
         (NicChoice::Auto, Some(_)) => match xdp(config) {
-            Ok(nic) => Ok(Opened::Xdp(nic, "auto: the interface grants it".to_string())),
-            Err(error) => Ok(Opened::Udp(udp(config)?, format!("auto: XDP can't be had: {error}"))),
+            Ok(nic) => Ok(Opened::Xdp(Box::new(nic), "auto: the interface grants it".to_string())),
+            Err(error) => Ok(Opened::Udp(Box::new(udp(config)?), format!("auto: XDP can't be had: {error}"))),
         },
     }
 }

@@ -140,7 +140,7 @@ impl Run<'_> {
         let stall = args.stall_follower.then(|| follower.id());
         let mut watch = Watch { appliance: &mut appliance, follower: &mut follower, interrupted };
         let driven = match client {
-            ClientNic::Udp(nic) => client::drive(nic, orders, phases, &ready, &mut watch, stall)?,
+            ClientNic::Udp(nic) => client::drive(*nic, orders, phases, &ready, &mut watch, stall)?,
             ClientNic::Xdp(nic) => client::drive(*nic, orders, phases, &ready, &mut watch, stall)?,
         };
         appliance.say("stop");

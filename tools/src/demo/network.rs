@@ -20,7 +20,7 @@ pub enum Network {
 
 /// The client's open backend.
 pub enum ClientNic {
-    Udp(UdpNic),
+    Udp(Box<UdpNic>),
     Xdp(Box<XdpNic>),
 }
 
@@ -63,7 +63,7 @@ impl Network {
 
     /// Opens the client's backend where it belongs.
     pub fn client(&self, nic: NicArg) -> Result<ClientNic, Failure> {
-        let udp = |ip| UdpNic::open(&UdpConfig::new(SocketAddrV4::new(ip, 0))).map(ClientNic::Udp);
+        let udp = |ip| UdpNic::open(&UdpConfig::new(SocketAddrV4::new(ip, 0))).map(|nic| ClientNic::Udp(Box::new(nic)));
         let opened = match self {
             Network::Loopback => udp(Ipv4Addr::LOCALHOST),
             Network::Veth(lab) if nic == NicArg::Xdp => {
