@@ -6,6 +6,7 @@ mod stages;
 
 use ticktape::link::Tier;
 use ticktape::pipeline::IdleStrategy;
+use ticktape_nic::lab::{self, Lab};
 
 use super::Outcome;
 use crate::args::Options;
@@ -91,6 +92,35 @@ fn round_trip_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
     Ok(Outcome { rows, percentiles, notes })
 }
 
+/// The round trip over AF_XDP, beside the raw echo over the same pair.
+fn xdp_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
+    if let Err(why) = lab::available() {
+        let notes = vec![format!("round trip over AF_XDP skipped: {why}")];
+        return Ok(Outcome { notes, ..Outcome::default() });
+    }
+    let lab = Lab::new("e2e").map_err(|error| error.to_string())?;
+    let mut contestants: Vec<Contestant<'_, Measured<Latency>>> = vec![
+        Box::new(|| path::round_trips_over_xdp(options, cores, &lab)),
+        Box::new(|| super::nic::echo_over_xdp(cores, &lab)),
+    ];
+    let mut tag = HopTag::default();
+    let results = all(interleave_with(options.rounds, &mut contestants, || tag.probe(cores)))?;
+    drop(contestants);
+    let us = |at: usize| of(&results[at], |latency| latency.p50() / 1e3);
+    let rows = vec![
+        Row::lower(SUITE, "round trip p50 over AF_XDP, tier memory", "us", us(0))
+            .floor(us(1))
+            .budget(Budget::FloorPlus(BEYOND_US))
+            .hop(&tag),
+    ];
+    let percentiles = vec![
+        Percentiles::of("round trip, AF_XDP", "tier memory", &results[0]),
+        Percentiles::of("round trip, AF_XDP", "raw echo", &results[1]),
+    ];
+    let notes = vec!["over AF_XDP: a veth pair between two namespaces, native mode, copies; both ends spin".to_owned()];
+    Ok(Outcome { rows, percentiles, notes })
+}
+
 fn rate_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
     let (commands, source) = super::book::commands(options)?;
     let encoded = path::Encoded::of(&commands);
@@ -148,5 +178,6 @@ pub fn run(options: &Options) -> Result<Outcome, String> {
     let mut outcome = stage_rows(options, cores)?;
     outcome.append(rate_rows(options, cores)?);
     outcome.append(round_trip_rows(options, cores)?);
+    outcome.append(xdp_rows(options, cores)?);
     Ok(outcome)
 }

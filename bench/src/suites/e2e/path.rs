@@ -1,15 +1,19 @@
 //! An appliance with the order book and a client, in this process, over kernel UDP on the loopback interface.
 
+use std::net::SocketAddrV4;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use orderbook::{BookConfig, Command, OrderBook, Side, TimeInForce};
 use ticktape::Encode;
 use ticktape::client::Client;
-use ticktape::config::ApplianceConfig;
+use ticktape::config::{ApplianceConfig, NicChoice, XdpSettings};
 use ticktape::link::{ClientConfig, Event, SendError, Tier};
 use ticktape::pipeline::{Appliance, CorePlan, IdleStrategy, Idler, Report};
-use ticktape_nic::Nic;
+use ticktape_nic::lab::{A, B, Lab};
 use ticktape_nic::udp::{UdpRx, UdpTx};
+use ticktape_nic::xdp::NextHops;
+use ticktape_nic::{Nic, Rx, Tx, XdpConfig, XdpNic};
 use ticktape_tuning::clock::monotonic_ns;
 use ticktape_tuning::pin::pin_current_thread;
 
@@ -80,20 +84,26 @@ impl Patience {
     }
 }
 
-fn start(config: &ApplianceConfig) -> Measured<(Appliance, Client<UdpRx, UdpTx>)> {
-    let appliance = Appliance::start::<OrderBook>(config, &BookConfig::default()).map_err(|error| error.to_string())?;
-    let (rx, tx) = open()?.split();
+/// A client of `appliance` over `nic`, once it is let in.
+fn connect<N: Nic>(appliance: &Appliance, nic: N) -> Measured<Client<N::Rx, N::Tx>> {
+    let (rx, tx) = nic.split();
     let mut client =
         Client::new(rx, tx, appliance.local_addr(), &ClientConfig { session: 1, ..ClientConfig::default() });
     let (mut is_open, mut patience) = (false, Patience::new());
     while !is_open {
         client.poll(monotonic_ns(), |event| is_open |= matches!(event, Event::Opened { .. }));
-        patience.look(&appliance, "answer to the handshake")?;
+        patience.look(appliance, "answer to the handshake")?;
     }
+    Ok(client)
+}
+
+fn start(config: &ApplianceConfig) -> Measured<(Appliance, Client<UdpRx, UdpTx>)> {
+    let appliance = Appliance::start::<OrderBook>(config, &BookConfig::default()).map_err(|error| error.to_string())?;
+    let client = connect(&appliance, open()?)?;
     Ok((appliance, client))
 }
 
-fn stop(appliance: Appliance, mut client: Client<UdpRx, UdpTx>) -> Measured<()> {
+fn stop(appliance: Appliance, mut client: Client<impl Rx, impl Tx>) -> Measured<()> {
     client.close(monotonic_ns());
     let Report { fault, errors, .. } = appliance.stop();
     fault.into_iter().chain(errors).next().map_or(Ok(()), Err)
@@ -113,17 +123,46 @@ fn order(n: u64) -> Command {
 /// One order at a time, from its send to its first report.
 pub(super) fn round_trips(options: &Options, cores: Cores, tier: Tier, idle: IdleStrategy) -> Measured<Latency> {
     let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
-    let mut config = ApplianceConfig::new(dir.path(), ANY_PORT);
+    let config = on_one_core(dir.path(), cores, tier, idle);
+    let _ = pin_current_thread(cores.here);
+    let (appliance, client) = start(&config)?;
+    trips(appliance, client, tier)
+}
+
+/// The same over AF_XDP, between the two namespaces of `lab`, at tier memory.
+pub(super) fn round_trips_over_xdp(options: &Options, cores: Cores, lab: &Lab) -> Measured<Latency> {
+    let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
+    let (server, near) = (lab.side(A), lab.side(B));
+    let mut config = on_one_core(dir.path(), cores, Tier::Memory, IdleStrategy::Spin);
+    config.listen = SocketAddrV4::new(server.ip, 0);
+    config.nic = NicChoice::Xdp;
+    config.xdp = Some(XdpSettings { interface: server.interface.clone(), ..XdpSettings::default() });
+    let _ = pin_current_thread(cores.here);
+    // Its threads are made in the namespace, and stay there.
+    let appliance = lab.run(A, || Appliance::start::<OrderBook>(&config, &BookConfig::default()));
+    let appliance = appliance.map_err(|error| error.to_string())?;
+    let config = XdpConfig::new(near.interface.clone(), SocketAddrV4::new(near.ip, 0));
+    let config = XdpConfig { next_hops: NextHops::Fixed(server.mac), ..config };
+    let nic = lab.run(B, || XdpNic::open(&config)).map_err(|error| error.to_string())?;
+    let client = connect(&appliance, nic)?;
+    trips(appliance, client, Tier::Memory)
+}
+
+fn on_one_core(dir: &Path, cores: Cores, tier: Tier, idle: IdleStrategy) -> ApplianceConfig {
+    let mut config = ApplianceConfig::new(dir, ANY_PORT);
     // The stages that the reply waits for come first.
-    let (stages, round_trips) = match tier {
-        Tier::Local => ("sequencer,journaler,executor,egress,publisher", ROUND_TRIPS_LOCAL),
-        _ => ("sequencer,executor,egress,journaler,publisher", ROUND_TRIPS_MEMORY),
+    let stages = match tier {
+        Tier::Local => "sequencer,journaler,executor,egress,publisher",
+        _ => "sequencer,executor,egress,journaler,publisher",
     };
     let plan: CorePlan = format!("{stages}@{}", cores.there).parse().expect("a plan in due form");
     (config.tier, config.cores, config.idle) = (tier, Some(plan), idle);
     (config.journal.segment_bytes, config.journal.prefill_bytes) = (SEGMENT_BYTES, SEGMENT_BYTES);
-    let _ = pin_current_thread(cores.here);
-    let (appliance, mut client) = start(&config)?;
+    config
+}
+
+fn trips(appliance: Appliance, mut client: Client<impl Rx, impl Tx>, tier: Tier) -> Measured<Latency> {
+    let round_trips = if tier == Tier::Local { ROUND_TRIPS_LOCAL } else { ROUND_TRIPS_MEMORY };
     let mut watch = Stopwatch::new(round_trips);
     let mut encoded = Vec::new();
     let mut patience = Patience::new();

@@ -54,6 +54,11 @@ fn udp(lab: &Lab, end: End) -> Result<UdpNic, NicError> {
     UdpNic::open(&UdpConfig::new(address(lab, end)))
 }
 
+/// The raw echo over AF_XDP, for what is built on it.
+pub(super) fn echo_over_xdp(cores: Cores, lab: &Lab) -> Measured<Latency> {
+    echo::round_trips(cores, pair(lab, xdp(AttachMode::Native))?)
+}
+
 fn all<T>(results: Vec<Vec<Measured<T>>>) -> Measured<Vec<Vec<T>>> {
     results.into_iter().map(|rounds| rounds.into_iter().collect()).collect()
 }
