@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   main ─► args ─► suites::run ─► rounds (contestants take turns) ─► Row ─► table | JSON
-//!                    core node ring book journal recover e2e     hop: a cache line's cost beside each row that crosses cores
+//!                    core node ring book journal recover nic e2e     hop: a cache line's cost beside each row that crosses cores
 //! ```
 //!
 //! Invariant: contestants of one row are measured in the same rounds, on the same cores.

@@ -8,8 +8,9 @@ pub const FRAMES_MAX: u32 = 65_536;
 /// Queues of one NIC, at most: every poll looks at each of them.
 pub const QUEUES_MAX: usize = 64;
 
-/// How long a busy queue is waited for by default. One just closed has been seen to stay busy for 25 ms.
-pub const REBIND_PATIENCE: Duration = Duration::from_millis(100);
+/// How long a busy queue is waited for by default. One just closed mostly stays busy for up to 25 ms; on a box whose cores are
+/// all taken, longer than 100 ms. More would only delay the news that somebody else has it.
+pub const REBIND_PATIENCE: Duration = Duration::from_millis(1_000);
 
 /// System calls of one flush, at most. The kernel's default of 32 frames a call moves the default queue of 512 in 16; without a
 /// carrier each call drops one frame.

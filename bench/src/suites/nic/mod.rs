@@ -102,7 +102,7 @@ fn rate_rows(options: &Options, cores: Cores, lab: &Lab) -> Measured<Outcome> {
     ];
     let mut tag = HopTag::default();
     let results = all(interleave_with(options.rounds, &mut contestants, || tag.probe(cores)))?;
-    let rates = |at: usize| -> Rounds { results[at].iter().map(|rate| rate.received_per_s / 1e6).collect() };
+    let rates = |at: usize| -> Rounds { results[at].iter().map(|rate| rate.sent_per_s / 1e6).collect() };
     let row = |what: &str, at: usize| {
         Row::higher(SUITE, format!("one way, bursts of {BURST}, {what}"), "M/s", rates(at))
             .peer("kernel UDP", Some(rates(1)))
@@ -111,7 +111,7 @@ fn rate_rows(options: &Options, cores: Cores, lab: &Lab) -> Measured<Outcome> {
     let rows = vec![row("native", 0).budget(Budget::OfPeer(RATE_TIMES)), row("generic", 2)];
     let lost = |at: usize| results[at].iter().map(|rate| rate.lost_share).fold(0.0, f64::max) * 100.0;
     let notes = vec![format!(
-        "one way: delivered datagrams of {PAYLOAD_BYTES} B a second of sending; most lost in a round: native {:.1}%, generic \
+        "one way: datagrams of {PAYLOAD_BYTES} B, within a window of the receiver; most lost in a round: native {:.1}%, generic \
          {:.1}%, kernel UDP {:.1}%",
         lost(0),
         lost(2),
