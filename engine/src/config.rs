@@ -21,6 +21,9 @@ use crate::payload::COMMAND;
 use crate::pipeline::{CorePlan, CoreSlot, IdleStrategy, StageName};
 use crate::sequencer::datagram_room;
 
+/// Bytes of a session's buffer for each command under way: a small answer, twice.
+const EVENT_BYTES_MIN: usize = 64;
+
 /// The largest configuration file, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
@@ -217,6 +220,65 @@ impl SnapshotConfig {
     }
 }
 
+/// What begins the description of a capture's interface for the clients' link.
+pub const CAPTURE_LINK: &str = "client link";
+
+/// What begins the description of a capture's interface for the feed.
+pub const CAPTURE_FEED: &str = "feed";
+
+/// What a tap keeps beside each datagram, in bytes.
+const RECORD_BYTES: usize = 40;
+
+/// Memory that one tap may take, in bytes.
+const TAP_BYTES_MAX: usize = 1 << 30;
+
+/// Whether what was received and sent is written to a file, as Wireshark reads it. The stages never wait for that: what finds
+/// no room in memory is lost to the capture, and counted.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table, as [capture] with file = \"link.pcapng\"")]
+pub struct CaptureConfig {
+    /// The file; replaced if it exists.
+    pub file: PathBuf,
+    /// Datagrams of the largest size that may wait for the recorder, at each tap: link in, link out, feed.
+    #[serde(default = "capture_slots")]
+    pub slots: usize,
+    /// What is kept of each datagram, in bytes; all of it where not given.
+    pub snap_bytes: Option<usize>,
+    /// The file's largest size, in bytes; the capture ends there.
+    #[serde(default = "capture_bytes")]
+    pub bytes_max: u64,
+}
+
+impl CaptureConfig {
+    /// All of each datagram, to `file`.
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        CaptureConfig { file: file.into(), slots: capture_slots(), snap_bytes: None, bytes_max: capture_bytes() }
+    }
+
+    /// Checks what can be checked without touching anything.
+    fn validate(&self, datagram_bytes_max: usize) -> Result<(), ConfigError> {
+        let bad = |key: &str, message: String| Err(ConfigError { place: format!("capture.{key}"), message });
+        let snap_bytes = self.snap_bytes.unwrap_or(datagram_bytes_max);
+        if !(1..=1 << 16).contains(&snap_bytes) {
+            return bad("snap_bytes", format!("{snap_bytes} is outside 1..={}", 1 << 16));
+        }
+        let slots_max = TAP_BYTES_MAX / (snap_bytes + RECORD_BYTES);
+        if !(1..=slots_max).contains(&self.slots) {
+            return bad("slots", format!("{} is outside 1..={slots_max} for {snap_bytes} bytes each", self.slots));
+        }
+        Ok(())
+    }
+}
+
+/// Some 25 MB a tap: what a saturated link of 1 Gbit/s brings in 200 ms.
+fn capture_slots() -> usize {
+    16 << 10
+}
+
+fn capture_bytes() -> u64 {
+    1 << 40
+}
+
 /// What the file may say of the journal.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -275,6 +337,8 @@ pub struct ApplianceConfig {
     pub journal: JournalConfig,
     /// Snapshots by a shadow replica, if any: it takes the memory of a second state, and of a third while it takes one.
     pub snapshots: Option<SnapshotConfig>,
+    /// A capture of what is received and sent, if one is wanted.
+    pub capture: Option<CaptureConfig>,
     /// What one step may produce. The same in every run of a log.
     pub limits: StepLimits,
 }
@@ -300,6 +364,7 @@ impl ApplianceConfig {
             session_bytes: 8 << 20,
             journal: JournalConfig { strategy: StrategyChoice::Auto, ..JournalConfig::default() },
             snapshots: None,
+            capture: None,
             limits: StepLimits::default(),
         }
     }
@@ -331,6 +396,7 @@ impl ApplianceConfig {
         }
         file.journal.map_or(Ok(()), |journal| journal.apply(&mut config.journal))?;
         config.snapshots = file.snapshots;
+        config.capture = file.capture;
         config.nic = file.nic.unwrap_or_default();
         config.xdp = file.xdp;
         config.busy_poll_us = file.busy_poll_us;
@@ -391,6 +457,17 @@ impl ApplianceConfig {
         if !(1..=1 << 20).contains(&self.window) {
             return bad("window", format!("{} is outside 1..={}", self.window, 1 << 20));
         }
+        // A command has one answer at least, and a client is told to stop only once half of this is full.
+        let session_bytes_min = self.window as usize * EVENT_BYTES_MIN;
+        if self.session_bytes < session_bytes_min {
+            let (bytes, window) = (self.session_bytes, self.window);
+            return bad(
+                "session_bytes",
+                format!(
+                    "{bytes} holds less than the answers to window = {window} commands: at least {session_bytes_min}, or a smaller window"
+                ),
+            );
+        }
         if self.sessions_max == 0 {
             return bad("sessions_max", "0 lets nobody in: at least 1".to_string());
         }
@@ -408,6 +485,9 @@ impl ApplianceConfig {
             if let Some((key, _)) = bounds.iter().find(|(_, value)| *value == 0) {
                 return bad(key, "0 is no bound: at least 1; leave [snapshots] out to take none".to_string());
             }
+        }
+        if let Some(capture) = &self.capture {
+            capture.validate(self.datagram_bytes_max)?;
         }
         if let Some(feed) = &self.feed {
             let fits = feed.stream.len() == 4
@@ -457,6 +537,7 @@ struct File {
     session_bytes: Option<usize>,
     journal: Option<JournalFile>,
     snapshots: Option<SnapshotConfig>,
+    capture: Option<CaptureConfig>,
 }
 
 /// The file's text. A configuration is a page; whatever is larger is something else.
@@ -525,8 +606,22 @@ mod tests {
         assert!(refused("windw = 3").contains("line 3"));
         assert!(refused("cores = [[\"sequencer\"]]").contains("missing"));
         assert!(refused("idle = \"nap\"").contains("backoff"));
+        let mut small = ApplianceConfig::parse(SMALLEST).unwrap();
+        small.session_bytes = 65_536;
+        assert_eq!(small.validate().unwrap_err().place, "session_bytes");
+        small.window = 1024;
+        assert_eq!(small.validate(), Ok(()));
         let none_kept = ApplianceConfig::parse(&format!("{SMALLEST}[snapshots]\nretained = 0")).unwrap();
         assert_eq!(none_kept.validate().unwrap_err().place, "snapshots.retained");
+        let captured = |text: &str| {
+            let config = ApplianceConfig::parse(&format!("{SMALLEST}[capture]\nfile = \"x.pcapng\"\n{text}")).unwrap();
+            config.validate().map_err(|error| error.to_string())
+        };
+        assert_eq!(captured(""), Ok(()));
+        assert!(captured("slots = 0").unwrap_err().starts_with("capture.slots: 0 is outside 1..="));
+        assert!(captured("slots = 1000000").unwrap_err().contains("for 1472 bytes each"));
+        assert!(captured("snap_bytes = 70000").unwrap_err().starts_with("capture.snap_bytes: 70000"));
+        assert!(refused("[capture]\nslots = 5").contains("file"));
         let mut config = ApplianceConfig::parse(SMALLEST).unwrap();
         config.datagram_bytes_max = 10;
         assert_eq!(config.validate().unwrap_err().place, "datagram_bytes_max");

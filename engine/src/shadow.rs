@@ -185,6 +185,11 @@ impl<S: Service, D: Disk> Shadow<S, D> {
         self.writer.begin(snapshot);
     }
 
+    /// How far it is behind what is durable.
+    pub fn frames_behind(&self) -> u64 {
+        self.tail.durable().0.saturating_sub(self.state.machine.applied().0)
+    }
+
     /// What it did.
     pub fn counters(&self) -> ShadowCounters {
         self.counters

@@ -200,6 +200,11 @@ impl Tail {
         self.next_seq
     }
 
+    /// What the ring's writer says is durable.
+    pub fn durable(&self) -> Seq {
+        self.ring.durable()
+    }
+
     /// How often the ring lapped this reader.
     pub fn overruns(&self) -> u64 {
         self.overruns

@@ -261,7 +261,7 @@ fn an_output_that_no_datagram_can_hold_stops_the_appliance_by_name() {
 fn a_client_that_does_not_listen_holds_up_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config(dir.path());
-    config.session_bytes = 64 << 10;
+    (config.session_bytes, config.window) = (64 << 10, 1024);
     let appliance = start(&config);
     let mut deaf = TestClient::new(appliance.local_addr(), 1);
     deaf.connect();

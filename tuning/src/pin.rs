@@ -113,6 +113,14 @@ pub fn stay_behind() -> io::Result<()> {
     crate::sys::set_slice(BEHIND_NICE, BEHIND_SLICE_NS)
 }
 
+/// Ends [`stay_behind`]: the calling thread gets its fair share again. Needs the right to lower a niceness.
+///
+/// # Errors
+/// What the kernel says.
+pub fn stand_level() -> io::Result<()> {
+    crate::sys::set_slice(0, BEHIND_SLICE_NS)
+}
+
 /// Names the calling thread, as `top -H` and `/proc` show it. Cut to [`NAME_BYTES_MAX`] bytes, and at a zero byte.
 ///
 /// # Errors

@@ -6,10 +6,12 @@ use std::thread::JoinHandle;
 
 use ticktape_core::{Kind, Seq, Service, Timestamp};
 use ticktape_journal::{CalibrationPlan, JournalError, NativeDisk, StrategyChoice};
+use ticktape_nic::capture::{CaptureError, Recorder, Summary, Tap, Tapped, monotonic_now};
 use ticktape_nic::{Nic, NicError, UdpConfig, UdpNic};
 use ticktape_shm::{Consumer, Horizon, RingBuilder, RingConfig, RingError, Watermarks};
 use ticktape_tuning::{clock, pin};
 
+use super::capture::{self, CaptureThread, Taps};
 use super::idle::{IdleStrategy, Idler};
 use super::nic::{self, Opened};
 use super::plan::{CorePlan, PlanError, StageName};
@@ -64,6 +66,8 @@ pub enum StartError {
     Ring(RingError),
     /// A snapshot that the service can't begin from.
     Restore(RestoreFailure),
+    /// The capture.
+    Capture(CaptureError),
     /// A thread.
     Thread(std::io::Error),
 }
@@ -78,6 +82,7 @@ impl fmt::Display for StartError {
             StartError::Step(error) => error.fmt(f),
             StartError::Ring(error) => error.fmt(f),
             StartError::Restore(error) => error.fmt(f),
+            StartError::Capture(error) => error.fmt(f),
             StartError::Thread(error) => write!(f, "thread can't be started: {error}"),
         }
     }
@@ -103,6 +108,7 @@ from! {
     StepError => Step,
     RingError => Ring,
     RestoreFailure => Restore,
+    CaptureError => Capture,
 }
 
 /// What was chosen at the start, and why: lines for people.
@@ -126,6 +132,8 @@ pub struct Choices {
     pub recovery: String,
     /// How snapshots are taken, if they are.
     pub snapshots: Option<String>,
+    /// What is captured, and where to, if anything is.
+    pub capture: Option<String>,
 }
 
 /// What an appliance did, once it has stopped.
@@ -137,6 +145,8 @@ pub struct Report {
     pub fault: Option<String>,
     /// What could not be completed on the way out.
     pub errors: Vec<String>,
+    /// What became of the capture, where there was one: an error that ended it early is in here, not in `errors`.
+    pub capture: Option<Summary>,
 }
 
 impl Report {
@@ -160,6 +170,8 @@ impl Report {
 pub struct Appliance {
     lifecycle: Lifecycle,
     threads: Vec<JoinHandle<Vec<Closed>>>,
+    /// Outlives the stages' threads, so that it misses nothing.
+    capture: Option<CaptureThread>,
     covered: Covered,
     watermarks: Watermarks,
     local_addr: SocketAddrV4,
@@ -191,12 +203,17 @@ impl Appliance {
         let idle =
             Idle { strategy: config.idle.resolve(threads, usable.len()), has_spare_core: usable.len() > threads };
         let calibration = calibration_plan(idle, threads);
-        let (stages, shadow, mut appliance) = match nic::open(config)? {
-            Opened::Udp(nic, why) => build::<S, _>(config, service, &cores, calibration, *nic, &why)?,
-            Opened::Xdp(nic, why) => build::<S, _>(config, service, &cores, calibration, *nic, &why)?,
+        let (stages, shadow, recorder, mut appliance) = match nic::open(config)? {
+            Opened::Udp(nic, why) => build_captured::<S, _>(config, service, &cores, calibration, *nic, &why)?,
+            Opened::Xdp(nic, why) => build_captured::<S, _>(config, service, &cores, calibration, *nic, &why)?,
         };
         appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
         appliance.choices.idle = format!("{} (asked for {})", idle.strategy, config.idle);
+        if let Some((recorder, settings)) = recorder.zip(config.capture.as_ref()) {
+            let spare = spare_cores(&usable, &cores);
+            appliance.choices.capture = Some(capture::Described(settings, config, &spare).to_string());
+            appliance.capture = Some(CaptureThread::start(recorder, spare).map_err(StartError::Thread)?);
+        }
         appliance.spawn(&plan, &cores, idle, stages)?;
         if let Some(mut seed) = shadow {
             seed.cores = spare_cores(&usable, &cores);
@@ -291,7 +308,7 @@ impl Appliance {
     }
 
     fn join(&mut self) -> Report {
-        let mut report = Report { stages: Vec::new(), fault: None, errors: Vec::new() };
+        let mut report = Report { stages: Vec::new(), fault: None, errors: Vec::new(), capture: None };
         for thread in self.threads.drain(..) {
             match thread.join() {
                 Ok(closed) => {
@@ -304,6 +321,10 @@ impl Appliance {
                 }
                 Err(_) => self.lifecycle.fail("a stage's thread panicked; its message is above".to_string()),
             }
+        }
+        match self.capture.take().map(CaptureThread::finish).transpose() {
+            Ok(summary) => report.capture = summary,
+            Err(_) => report.errors.push("the recorder's thread panicked; its message is above".to_string()),
         }
         report.fault = self.lifecycle.fault();
         report
@@ -364,8 +385,34 @@ fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) 
     stages.into_iter().map(|stage| (stage.name(), stage.close())).collect()
 }
 
-/// The stages, the shadow's beginning where there is one, and what they belong to.
-type Built = (Vec<Box<dyn Stage>>, Option<Seed>, Appliance);
+/// The stages, the shadow's beginning and the recorder where there are such, and what they belong to.
+type Built = (Vec<Box<dyn Stage>>, Option<Seed>, Option<Recorder>, Appliance);
+
+/// Everything but the threads, with taps where a capture is wanted.
+fn build_captured<S, N>(
+    config: &ApplianceConfig,
+    service: &S::Config,
+    cores: &[usize],
+    calibration: CalibrationPlan,
+    nic: N,
+    why_nic: &str,
+) -> Result<Built, StartError>
+where
+    S: Service + Send + 'static,
+    S::Output: Send,
+    N: Nic,
+    N::Rx: 'static,
+    N::Tx: 'static,
+{
+    let Some(settings) = &config.capture else {
+        return build::<S, _>(config, service, cores, calibration, nic, why_nic, None);
+    };
+    let (Taps { rx, tx, feed, ip }, recorder) = capture::open(settings, config, &nic)?;
+    let tapped = Tapped::new(nic, rx, tx, ip, monotonic_now);
+    let mut built = build::<S, _>(config, service, cores, calibration, tapped, why_nic, feed)?;
+    built.2 = Some(recorder);
+    Ok(built)
+}
 
 /// Everything but the threads.
 fn build<S, N>(
@@ -375,6 +422,7 @@ fn build<S, N>(
     calibration: CalibrationPlan,
     nic: N,
     why_nic: &str,
+    feed_tap: Option<Tap>,
 ) -> Result<Built, StartError>
 where
     S: Service + Send + 'static,
@@ -434,6 +482,7 @@ where
         feed: None,
         recovery: account,
         snapshots: None,
+        capture: None,
     };
     let (rx, tx) = nic.split();
     let sequencer_config = SequencerConfig {
@@ -460,7 +509,7 @@ where
             datagram_bytes_max: config.datagram_bytes_max,
             heartbeat_interval_ns: FEED_HEARTBEAT_NS,
         });
-        (publisher, nic.split().1)
+        (publisher, nic, feed.interface)
     });
     let covered = Covered::default();
     let shadow = config.snapshots.map(|snapshots| {
@@ -478,12 +527,13 @@ where
         Box::new(SequencerStage::new(sequencer, lifecycle.clone())),
         Box::new(journaler),
         Box::new(ExecutorStage::new(executor, lifecycle.clone())),
-        Box::new(PublisherStage::new(publish_frames, feed, lifecycle.clone())),
+        capture::publisher_stage(publish_frames, feed, feed_tap, lifecycle.clone()),
         Box::new(EgressStage::new(egress, lifecycle.clone())),
     ];
     let appliance = Appliance {
         lifecycle,
         threads: Vec::new(),
+        capture: None,
         covered,
         watermarks: ring.watermarks,
         local_addr,
@@ -492,7 +542,7 @@ where
         choices,
         part,
     };
-    Ok((stages, shadow, appliance))
+    Ok((stages, shadow, None, appliance))
 }
 
 /// The state of the box in which the journal will run: the other threads spin, or none does.

@@ -1,6 +1,7 @@
 //! The wiring: which stages there are, which thread polls them, and how they start and stop.
 
 mod appliance;
+mod capture;
 mod idle;
 mod nic;
 mod plan;

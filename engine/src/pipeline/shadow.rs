@@ -17,6 +17,9 @@ use crate::snapshot::Found;
 /// Between two polls that find nothing. A snapshot is late by milliseconds at most, and a core in a deep sleep is not kept awake.
 const REST: Duration = Duration::from_micros(500);
 
+/// So many points behind what is durable, it stays behind the stages no longer, but takes its share of their cores.
+const BEHIND_POINTS_MAX: u64 = 2;
+
 /// What a shadow's thread begins with.
 pub(super) struct Seed {
     pub(super) config: ApplianceConfig,
@@ -51,9 +54,18 @@ fn shadow<S: Service>(seed: Seed, service: &S::Config) -> Result<StageReport, St
     let disk = NativeDisk::new(&config.dir, Binding::OneThread);
     let opened = Shadow::open(&config.dir, disk, ring, restored, snapshots.pace(), digests, covered);
     let mut shadow = opened.map_err(|error| error.to_string())?;
+    let behind_max = snapshots.every_frames.saturating_mul(BEHIND_POINTS_MAX);
+    let (mut is_level, mut urgent) = (false, 0);
     while !lifecycle.failed() && lifecycle.final_seq().is_none() {
         if shadow.poll(clock::monotonic_ns()).map_err(|error| error.to_string())? == 0 {
             std::thread::sleep(REST);
+        }
+        // The log that no snapshot covers grows meanwhile: then it is work that somebody waits for.
+        let is_late = shadow.frames_behind() > behind_max;
+        if is_late != is_level {
+            is_level = is_late;
+            urgent += u64::from(is_late);
+            let _ = if is_late { pin::stand_level() } else { pin::stay_behind() };
         }
     }
     let ShadowCounters { applied, snapshots, last_snapshot, failed_snapshots, overruns } = shadow.counters();
@@ -63,6 +75,7 @@ fn shadow<S: Service>(seed: Seed, service: &S::Config) -> Result<StageReport, St
     report.counters.push(("last_snapshot", last_snapshot));
     report.counters.push(("failed_snapshots", failed_snapshots));
     report.counters.push(("shadow_overruns", overruns));
+    report.counters.push(("shadow_urgent", urgent));
     if let Some(error) = shadow.snapshot_error() {
         report.facts.push(("snapshot_error", error.to_string()));
     }
