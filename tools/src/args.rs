@@ -159,6 +159,9 @@ pub struct DemoArgs {
     /// Let a shadow replica take snapshots on the way
     #[arg(long)]
     pub snapshots: bool,
+    /// Write what the appliance receives and sends to this pcapng file; losing any of it is a failure
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
     /// Stop the follower for a second (SIGSTOP) in the middle of the paced phase
     #[arg(long, hide = true)]
     pub stall_follower: bool,
@@ -205,6 +208,9 @@ pub struct RunArgs {
     /// How idle threads wait: spin, backoff or auto
     #[arg(long, value_parser = IdleStrategy::from_str)]
     pub idle: Option<IdleStrategy>,
+    /// Write what is received and sent to this pcapng file, which Wireshark reads
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
@@ -356,6 +362,9 @@ pub struct DemoApplianceArgs {
     /// Between two of them
     #[arg(long)]
     pub snapshot_frames: Option<u64>,
+    /// Where to
+    #[arg(long)]
+    pub capture: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]

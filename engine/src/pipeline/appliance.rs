@@ -18,7 +18,7 @@ use super::plan::{CorePlan, PlanError, StageName};
 use super::recovery::{self, Start};
 use super::shadow::{self, Seed};
 use super::stage::{Lifecycle, Stage, StageReport};
-use super::stages::{EgressStage, ExecutorStage, JournalerStage, PublisherStage, SequencerStage};
+use super::stages::{EgressStage, ExecutorStage, JournalerStage, SequencerStage};
 use crate::config::{ApplianceConfig, ConfigError, FeedConfig, SnapshotConfig};
 use crate::control::CONTROL_QUEUE_MAX;
 use crate::egress::{Egress, EgressConfig};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ticktape::config::{ApplianceConfig, FeedConfig};
+use ticktape::config::{ApplianceConfig, CaptureConfig, FeedConfig};
 use ticktape::pipeline::{Report, StageName};
 
 use crate::Failure;
@@ -39,6 +39,9 @@ pub fn run(args: RunArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failur
     if let Some(snapshots) = &choices.snapshots {
         say!("snapshots {snapshots}")?;
     }
+    if let Some(capture) = &choices.capture {
+        say!("capture  {capture}")?;
+    }
     while !stop.load(Ordering::Relaxed) && appliance.fault().is_none() {
         std::thread::sleep(WATCH);
     }
@@ -63,7 +66,9 @@ pub fn finish(report: &Report) -> Result<(), Failure> {
             say!("{:10} {name} {count}", stage.as_str())?;
         }
     }
-    Ok(())
+    let Some(capture) = &report.capture else { return Ok(()) };
+    say!("capture    {} packets, {} lost, {} bytes", capture.packets, capture.lost, capture.bytes)?;
+    capture.error.as_ref().map_or(Ok(()), |error| Err(Failure::failed(error)))
 }
 
 fn config(args: RunArgs) -> Result<ApplianceConfig, Failure> {
@@ -85,5 +90,11 @@ fn config(args: RunArgs) -> Result<ApplianceConfig, Failure> {
     config.cores = args.cores.or(config.cores);
     config.idle = args.idle.unwrap_or(config.idle);
     config.feed = args.feed.map(FeedConfig::on_loopback).or(config.feed);
+    if let Some(file) = args.capture {
+        match &mut config.capture {
+            Some(capture) => capture.file = file,
+            none => *none = Some(CaptureConfig::new(file)),
+        }
+    }
     Ok(config)
 }

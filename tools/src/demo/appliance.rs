@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use ticktape::config::{ApplianceConfig, FeedConfig, SnapshotConfig, XdpSettings};
+use ticktape::config::{ApplianceConfig, CaptureConfig, FeedConfig, SnapshotConfig, XdpSettings};
 use ticktape::pipeline::{Report, StageName};
 
 use super::child::tell;
@@ -23,6 +23,10 @@ const WATCH: Duration = Duration::from_millis(20);
 /// Commands under way at most. Deep enough to keep the disk busy: what arrives during one sync of a few milliseconds.
 const WINDOW: u32 = 16 << 10;
 
+/// Room at each of a capture's taps, in datagrams: client, appliance, follower and recorder share a few cores here, so that the
+/// recorder may come late by much of a run.
+const CAPTURE_SLOTS: usize = 64 << 10;
+
 /// The first line: the appliance takes clients.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ready {
@@ -36,6 +40,7 @@ pub struct Ready {
     pub idle: String,
     pub feed: Option<String>,
     pub snapshots: Option<String>,
+    pub capture: Option<String>,
 }
 
 /// The last line: it has stopped.
@@ -49,6 +54,18 @@ pub struct Final {
     pub counters: BTreeMap<String, u64>,
     pub journal_bytes: u64,
     pub journal_commits: u64,
+    pub capture: Option<Captured>,
+}
+
+/// What became of a capture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Captured {
+    pub file: String,
+    pub packets: u64,
+    pub lost: u64,
+    pub bytes: u64,
+    /// Why it ended early.
+    pub error: Option<String>,
 }
 
 pub fn run(args: &DemoApplianceArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
@@ -71,6 +88,8 @@ pub fn run(args: &DemoApplianceArgs, services: &[Box<dyn AnyService>]) -> Result
         compact: false,
         ..SnapshotConfig::default()
     });
+    config.capture =
+        args.capture.as_ref().map(|file| CaptureConfig { slots: CAPTURE_SLOTS, ..CaptureConfig::new(file) });
     config.journal.prefill_bytes = config.journal.segment_bytes;
     let appliance = service.start(&config)?;
     let choices = appliance.choices().clone();
@@ -85,6 +104,7 @@ pub fn run(args: &DemoApplianceArgs, services: &[Box<dyn AnyService>]) -> Result
         idle: choices.idle,
         feed: choices.feed,
         snapshots: choices.snapshots,
+        capture: choices.capture,
     })?;
     let words = words();
     while appliance.fault().is_none() {
@@ -139,6 +159,13 @@ fn last_words(report: &Report) -> Final {
         counters,
         journal_bytes: report.counter(StageName::Journaler, "journal_bytes"),
         journal_commits: report.counter(StageName::Journaler, "journal_commits"),
+        capture: report.capture.as_ref().map(|capture| Captured {
+            file: capture.path.display().to_string(),
+            packets: capture.packets,
+            lost: capture.lost,
+            bytes: capture.bytes,
+            error: capture.error.as_ref().map(ToString::to_string),
+        }),
     }
 }
 

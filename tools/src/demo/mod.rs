@@ -20,6 +20,8 @@ mod workspace;
 pub use appliance::run as appliance;
 pub use follower::run as follower;
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -57,6 +59,10 @@ pub fn run(args: &DemoArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fail
     if let Some(path) = &args.json {
         crate::json::check(path)?;
     }
+    if let Some(path) = &args.capture {
+        File::create(path)
+            .map_err(|error| Failure::usage(format!("{}: a capture can't be written: {error}", path.display())))?;
+    }
     let interrupted = interrupt_flag()?;
     let network = Network::new(args.nic)?;
     let noise = jitter::baseline(JITTER_MS);
@@ -64,7 +70,7 @@ pub fn run(args: &DemoArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fail
     // The same over the kernel's way, to be printed beside.
     let beside = if args.nic == NicArg::Xdp { Some(run.beside(NicArg::Udp)?) } else { None };
     let workspace = Workspace::new(args.dir.as_deref(), &args.ring_dir, args.keep)?;
-    let played = run.play(args.nic, &workspace)?;
+    let played = run.play(args.nic, &workspace, args.capture.as_deref())?;
 
     let verdict = played.verdict(orders.len() as u64);
     let result = DemoResult {
@@ -118,16 +124,17 @@ impl Run<'_> {
     /// Plays over another backend, in a place of its own; what is kept is what it measured.
     fn beside(&self, nic: NicArg) -> Result<Final, Failure> {
         let workspace = Workspace::new(None, &self.args.ring_dir, false)?;
-        let played = self.play(nic, &workspace)?;
+        let played = self.play(nic, &workspace, None)?;
         let verdict = played.verdict(self.orders.len() as u64);
         workspace.finish(verdict.is_good())?;
         verdict.into_result().map(|()| played.ended)
     }
 
     /// Appliance, follower and client, from start to stop, and the replay of what is left.
-    fn play(&self, nic: NicArg, workspace: &Workspace) -> Result<Played, Failure> {
+    fn play(&self, nic: NicArg, workspace: &Workspace, capture: Option<&Path>) -> Result<Played, Failure> {
         let Run { args, network, service, orders, phases, interrupted } = *self;
-        let appliance_args = appliance_args(args, &network.appliance_args(nic), workspace, orders.len());
+        let mut appliance_args = appliance_args(args, &network.appliance_args(nic), workspace, orders.len());
+        appliance_args.extend(capture.map(|file| format!("--capture={}", file.display())));
         let mut appliance = Child::spawn_in("the appliance", &appliance_args, |command| network.spawn(command))?;
         let ready: Ready = appliance.read()?;
         let mut follower = Child::spawn("the follower", &follower_args(args, workspace))?;

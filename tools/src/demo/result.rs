@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use ticktape_tuning::host::Host;
 
-use super::appliance::{Final, Ready};
+use super::appliance::{Captured, Final, Ready};
 use super::client::Driven;
 use super::follower::Followed;
 use super::phases::Phase;
@@ -54,6 +54,10 @@ impl Verdict {
         same("replay's and leader's digest", &replayed.digest, &ended.digest);
         same("client's and replay's reports", &driven.reports.reports, &replayed.reports);
         same("client's and replay's report hash", &driven.reports.sha256, &replayed.report_sha256);
+        if let Some(capture) = &ended.capture {
+            same("packets lost by the capture", &capture.lost, &0);
+            mismatches.extend(capture.error.clone());
+        }
         Verdict { mismatches }
     }
 
@@ -109,6 +113,8 @@ pub struct Json {
     jitter: Latency,
     resent_messages: u64,
     counters: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    capture: Option<Captured>,
     seconds: f64,
     ok: bool,
 }
@@ -151,6 +157,7 @@ impl DemoResult<'_> {
             jitter: Latency::of(&self.noise),
             resent_messages: self.driven.resent,
             counters: self.ended.counters.clone(),
+            capture: self.ended.capture.clone(),
             seconds: self.seconds,
             ok: self.verdict.is_good(),
         }
@@ -177,6 +184,9 @@ impl DemoResult<'_> {
             let count = |name: &str| self.ended.counters.get(&format!("shadow.{name}")).copied().unwrap_or_default();
             say!("snapshots      {snapshots}")?;
             say!("               {} taken, the last after seq {}", count("snapshots"), count("last_snapshot"))?;
+        }
+        if let Some(capture) = &self.ready.capture {
+            say!("capture        {capture}")?;
         }
         say!("cores          {}", self.ready.cores)?;
         say!("idle           {}", self.ready.idle)?;
@@ -253,6 +263,10 @@ impl DemoResult<'_> {
                 self.seconds
             )?;
         }
+        if let Some(capture) = &self.ended.capture {
+            let Captured { file, packets, lost, bytes, .. } = capture;
+            say!("capture: {packets} packets, {lost} lost ({:.1} MB in {file})", *bytes as f64 / 1e6)?;
+        }
         Ok(())
     }
 
@@ -313,6 +327,7 @@ mod tests {
                 counters: BTreeMap::new(),
                 journal_bytes: 0,
                 journal_commits: 0,
+                capture: Some(Captured { file: "f".to_string(), packets: 9, lost: 0, bytes: 900, error: None }),
             },
             Followed { seq: 4, digest: digest.clone(), overruns: 0 },
             Outcome { seq: Seq(4), commands: 2, digest, reports: 3, report_sha256: sha256 },
@@ -324,13 +339,15 @@ mod tests {
         let (driven, ended, followed, replayed) = good();
         assert!(Verdict::new(&driven, &ended, &followed, &replayed, 2).is_good());
         type Spoil = fn(&mut Driven, &mut Final, &mut Followed, &mut Outcome);
-        let spoils: [Spoil; 9] = [
+        let spoils: [Spoil; 11] = [
             |driven, _, _, _| driven.answered = 1,
             |driven, _, _, _| driven.acknowledged = 3,
             |driven, _, _, _| driven.wrong_answers = 1,
             |driven, _, _, _| driven.reports.reports = 2,
             |driven, _, _, _| driven.reports.sha256 = "x".to_string(),
             |_, ended, _, _| ended.digest = "x".to_string(),
+            |_, ended, _, _| ended.capture.as_mut().unwrap().lost = 1,
+            |_, ended, _, _| ended.capture.as_mut().unwrap().error = Some("full".to_string()),
             |_, _, followed, _| followed.digest = "x".to_string(),
             |_, _, followed, _| followed.seq = 3,
             |_, _, _, replayed| replayed.commands = 3,
