@@ -338,6 +338,11 @@ impl<T: Tx> Egress<T> {
         self.tx.counters()
     }
 
+    /// What the port's backend counted beside.
+    pub fn tx_details(&self) -> Vec<(&'static str, u64)> {
+        self.tx.details()
+    }
+
     /// Hands over the latencies.
     pub fn into_latency(self) -> StageLatency {
         self.latency

@@ -222,6 +222,11 @@ impl<R: Rx> Sequencer<R> {
         self.rx.counters()
     }
 
+    /// What the port's backend counted beside.
+    pub fn rx_details(&self) -> Vec<(&'static str, u64)> {
+        self.rx.details()
+    }
+
     /// Hands over the latencies.
     pub fn into_latency(self) -> StageLatency {
         self.latency

@@ -51,6 +51,11 @@ pub trait Rx {
 
     /// What was received and dropped since the open.
     fn counters(&self) -> RxCounters;
+
+    /// What this backend alone counts, by name. For reports: it may take system calls and memory.
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// The transmit half: a queue of slots that one core fills, and flushes once a burst.
@@ -92,6 +97,11 @@ pub trait Tx {
 
     /// What was sent and dropped since the open.
     fn counters(&self) -> TxCounters;
+
+    /// What this backend alone counts, by name. For reports: it may take system calls and memory.
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 }
 
 /// An open queue pair, before its halves go to their cores.

@@ -77,6 +77,7 @@ impl<R: Rx + Send> Stage for SequencerStage<R> {
         report.counters.push(("control_full", counters.control_full));
         report.counters.extend(counters.link.met().map(|(reason, times)| (reason.name(), times)));
         report.counters.extend(self.sequencer.rx_counters().rows().filter(|&(_, times)| times > 0));
+        report.counters.extend(self.sequencer.rx_details().into_iter().filter(|&(_, times)| times > 0));
         report.latencies.push(("sequenced", self.sequencer.into_latency().into_histograms()));
         Ok(report)
     }
@@ -342,6 +343,7 @@ impl<T: Tx + Send> Stage for EgressStage<T> {
         report.counters.push(("resent_messages", counters.resent));
         report.counters.extend(counters.link.met().map(|(reason, times)| (reason.name(), times)));
         report.counters.extend(self.egress.tx_counters().rows().filter(|&(_, times)| times > 0));
+        report.counters.extend(self.egress.tx_details().into_iter().filter(|&(_, times)| times > 0));
         report.latencies.push(("released", self.egress.into_latency().into_histograms()));
         Ok(report)
     }

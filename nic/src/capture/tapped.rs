@@ -75,6 +75,10 @@ impl<R: Rx> Rx for TappedRx<R> {
         })
     }
 
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        self.inner.details()
+    }
+
     fn counters(&self) -> RxCounters {
         self.inner.counters()
     }
@@ -119,6 +123,10 @@ impl<T: Tx> Tx for TappedTx<T> {
 
     fn queued(&self) -> usize {
         self.inner.queued()
+    }
+
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        self.inner.details()
     }
 
     fn counters(&self) -> TxCounters {

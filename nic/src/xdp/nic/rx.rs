@@ -175,6 +175,14 @@ impl Rx for XdpRx {
         taken
     }
 
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        let own = self.statistics().rows().chain(self.refused.rows());
+        let mut details: Vec<_> = own.chain(self.shared.statistics().rows()).collect();
+        // What the program saw: matching datagrams on a queue without a socket are `no_socket`, and went to the kernel.
+        details.extend(self.shared.program.counters().into_iter().flat_map(|counters| counters.rows()));
+        details
+    }
+
     /// A system call a queue.
     fn counters(&self) -> RxCounters {
         let kernel = self.shared.statistics();

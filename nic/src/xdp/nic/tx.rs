@@ -269,6 +269,10 @@ impl Tx for XdpTx {
         self.parked.len() + self.tx.pending() as usize
     }
 
+    fn details(&self) -> Vec<(&'static str, u64)> {
+        self.statistics().rows().collect()
+    }
+
     fn counters(&self) -> TxCounters {
         self.counters
     }
