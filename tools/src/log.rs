@@ -17,7 +17,8 @@ const LOOK_FRAMES: usize = 64;
 #[derive(Debug)]
 pub struct Log {
     dir: PathBuf,
-    first_seq: Seq,
+    /// None where there is no segment.
+    first_seq: Option<Seq>,
 }
 
 impl Log {
@@ -27,8 +28,8 @@ impl Log {
     /// Usage: no such directory, or no journal in it. Otherwise it is damaged.
     pub fn open(dir: &Path) -> Result<Log, Failure> {
         let first_seq = match JournalReader::open(dir, Seq::FIRST) {
-            Ok(reader) => reader.first_seq().unwrap_or(Seq::FIRST),
-            Err(JournalError::TooOld { first, .. }) => first,
+            Ok(reader) => reader.first_seq(),
+            Err(JournalError::TooOld { first, .. }) => Some(first),
             Err(error @ (JournalError::Empty { .. } | JournalError::Disk { .. })) => return Err(Failure::usage(error)),
             Err(error) => return Err(Failure::failed(error)),
         };
@@ -37,7 +38,12 @@ impl Log {
 
     /// Its first seq; 1 where there is none yet.
     pub fn first_seq(&self) -> Seq {
-        self.first_seq
+        self.first_seq.unwrap_or(Seq::FIRST)
+    }
+
+    /// Whether there is no segment: then it goes on from the newest sound snapshot.
+    pub fn is_without_segments(&self) -> bool {
+        self.first_seq.is_none()
     }
 
     /// The first state that it can be replayed from: before the first frame, or in the oldest sound snapshot that it goes on from.
@@ -45,11 +51,36 @@ impl Log {
     /// # Errors
     /// There is none.
     pub fn oldest(&self) -> Result<Found, Failure> {
-        let found = Found::oldest(&self.dir, self.first_seq).map_err(Failure::failed)?;
-        if self.first_seq > Seq::FIRST && found.covered() == Seq::ZERO {
+        let Some(first_seq) = self.first_seq else { return self.newest(Seq::MAX) };
+        let found = Found::oldest(&self.dir, first_seq).map_err(Failure::failed)?;
+        if first_seq > Seq::FIRST && found.covered() == Seq::ZERO {
             return Err(self.no_beginning());
         }
         Ok(found)
+    }
+
+    /// Refuses what opening it would refuse: a log that ends before its newest sound snapshot. Beside a live writer the snapshot
+    /// is looked for first, so that the log has to have it.
+    ///
+    /// # Errors
+    /// It is so, or the log is damaged.
+    pub fn check_end(&self) -> Result<(), Failure> {
+        let listed = snapshot::list(&self.dir).map_err(Failure::failed)?;
+        let newest = listed.iter().rev().find(|(_, path)| snapshot::verify(path).is_ok());
+        newest.map_or(Ok(()), |&(seq, _)| self.check_reaches(seq))
+    }
+
+    /// Refuses a log that ends before the snapshot after `seq`, which is a sound one of its directory.
+    ///
+    /// # Errors
+    /// It is so, or the log is damaged.
+    pub fn check_reaches(&self, seq: Seq) -> Result<(), Failure> {
+        let is_covered = self.first_seq.is_none_or(|first| seq < first);
+        if is_covered || self.holds(seq)? {
+            return Ok(());
+        }
+        let (dir, durable) = (self.dir.clone(), self.last_seq()?);
+        Err(Failure::failed(JournalError::JournalBehindSnapshot { dir, durable, snapshot: seq }))
     }
 
     /// The newest state at or below `at_most` that the log goes on from.
@@ -58,7 +89,7 @@ impl Log {
     /// There is none.
     pub fn newest(&self, at_most: Seq) -> Result<Found, Failure> {
         let found = Found::newest(&self.dir, at_most).map_err(Failure::failed)?;
-        if found.covered().next() < self.first_seq {
+        if found.covered().next() < self.first_seq() {
             return Err(self.no_beginning());
         }
         Ok(found)
@@ -69,8 +100,8 @@ impl Log {
             "{}: the log begins at seq {}, and no sound snapshot has the state before it; put a snapshot from seq {} on, or the \
              segments before it, back",
             self.dir.display(),
-            self.first_seq,
-            self.first_seq.0 - 1
+            self.first_seq(),
+            self.first_seq().0 - 1
         ))
     }
 
@@ -90,12 +121,13 @@ impl Log {
         Ok(self.from(seq)?.next().map_err(Failure::failed)?.is_some())
     }
 
-    /// The seq of the last frame that is there, found without applying anything.
+    /// The seq of the last frame that is there, found without applying anything; without segments what the snapshot covers.
     ///
     /// # Errors
     /// It is damaged.
     pub fn last_seq(&self) -> Result<Seq, Failure> {
-        let mut reader = self.from(self.first_seq)?;
+        let Some(first_seq) = self.first_seq else { return Ok(self.newest(Seq::MAX)?.covered()) };
+        let mut reader = self.from(first_seq)?;
         while reader.next_run().map_err(Failure::failed)?.is_some() {}
         Ok(Seq(reader.next_seq().0 - 1))
     }
@@ -110,7 +142,7 @@ impl Log {
         if let Some(name) = headers.map(|header| header.meta.service_name).find(|name| !name.is_empty()) {
             return Ok(Some(name));
         }
-        let mut reader = self.from(self.first_seq)?;
+        let mut reader = self.from(self.first_seq())?;
         for _ in 0..LOOK_FRAMES {
             let Some(bytes) = reader.next().map_err(Failure::failed)? else { break };
             let frame = Frame::view(bytes).expect("the reader has checked it");

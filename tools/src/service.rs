@@ -74,13 +74,19 @@ pub struct Begun {
     pub snapshot: Option<Seq>,
     /// Snapshots that were not sound, each with the reason in a line.
     pub passed_over: Vec<String>,
+    /// Whether the snapshot is all there is: the directory holds no segment.
+    pub is_all: bool,
 }
 
 impl Begun {
     /// Tells people, where there is anything to tell.
     pub fn say(&self) -> Result<(), Failure> {
         self.passed_over.iter().try_for_each(|reason| say!("passed over    {reason}"))?;
-        self.snapshot.map_or(Ok(()), |seq| say!("begun          from the snapshot after seq {seq}"))
+        self.snapshot.map_or(Ok(()), |seq| say!("begun          from the snapshot after seq {seq}"))?;
+        match self.snapshot.filter(|_| self.is_all) {
+            Some(_) => say!("log            no segment is there: the state is the snapshot's"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -209,7 +215,7 @@ where
                 None => Box::new(EncodedOutputs::default()),
             });
         let tails = (keep == Keep::Tails).then_some(tails);
-        let begun = Begun { snapshot: snapshot.map(|meta| meta.seq), passed_over: rejected };
+        let begun = Begun { snapshot: snapshot.map(|meta| meta.seq), passed_over: rejected, is_all: false };
         Ok((Box::new(Replay::<S> { machine, commands: 0, reports, tails }), begun))
     }
 
@@ -337,7 +343,9 @@ pub(crate) fn find<'a>(services: &'a [Box<dyn AnyService>], name: Option<&str>) 
 /// Applies the whole journal in `dir` to a fresh state, or to the oldest that it goes on from where its beginning is gone.
 pub(crate) fn replay_journal(service: &dyn AnyService, dir: &Path) -> Result<(Outcome, Begun), Failure> {
     let log = Log::open(dir)?;
-    let (mut replay, begun) = service.replay_from(log.oldest()?, dir, Keep::Reports)?;
+    log.check_end()?;
+    let (mut replay, mut begun) = service.replay_from(log.oldest()?, dir, Keep::Reports)?;
+    begun.is_all = log.is_without_segments();
     let mut reader = log.from(replay.seq().next())?;
     while let Some(bytes) = reader.next().map_err(Failure::failed)? {
         replay.apply(&Frame::view(bytes).expect("the reader has checked it"))?;

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use journals::{contents, flip, on, three_segments, ticktape};
+use journals::{behind_its_snapshot, contents, flip, on, three_segments, ticktape};
 use ticktape::{Frame, Kind, Seq, Timestamp};
 use ticktape_journal::{FileDisk, Journal, JournalConfig, JournalReader, names};
 
@@ -141,6 +141,18 @@ fn a_source_that_is_damaged_live_or_none_is_refused_and_leaves_nothing() {
     journal.close().unwrap();
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     assert_eq!(import(&src, &dst).json()["frames"], 36);
+}
+
+#[test]
+fn a_source_that_ends_before_its_newest_snapshot_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (src, dst) = (dir.path().join("src"), dir.path().join("dst"));
+    let refused = behind_its_snapshot(&src);
+    assert_eq!(import(&src, &dst).complaint(1), refused);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was made");
+    // A snapshot that is not sound has nothing that the log lacks.
+    flip(&names::snapshot(&src, Seq(36)), 4_100);
+    assert_eq!(import(&src, &dst).json()["last_seq"], 24);
 }
 
 #[test]

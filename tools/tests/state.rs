@@ -4,9 +4,10 @@ mod journals;
 
 use std::fs;
 
-use journals::{CounterLog, flip, on, three_segments};
-use ticktape::Seq;
+use counter::Counter;
+use journals::{CounterLog, behind_its_snapshot, flip, on, replay, snapshots_alone, three_segments};
 use ticktape::snapshot::digest_text;
+use ticktape::{Node, NodeConfig, Seq};
 use ticktape_journal::names;
 
 #[test]
@@ -70,6 +71,57 @@ fn a_seq_out_of_range_is_refused_with_the_range() {
     assert!(before.complaint(2).contains("--at takes 24 to 36 here"), "{}", before.errors);
     on("state", dir.path(), &["--at", "24"]).good();
     assert_eq!(on("state", dir.path(), &["--at", "-1"]).code, Some(2));
+}
+
+#[test]
+fn a_log_that_ends_before_its_newest_snapshot_has_no_end_that_anybody_agrees_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = behind_its_snapshot(dir.path());
+    for ran in [
+        on("state", dir.path(), &[]),
+        on("state", dir.path(), &["--at", "30"]),
+        on("state", dir.path(), &["--at", "36"]),
+        on("state", dir.path(), &["--at", "99"]),
+        on("verify", dir.path(), &["--json"]),
+        on("compact", dir.path(), &["--dry-run"]),
+        on("compact", dir.path(), &[]),
+        replay(dir.path()),
+    ] {
+        assert_eq!(ran.complaint(1), refused);
+    }
+    // What both have nobody doubts.
+    for at in ["12", "24"] {
+        assert_eq!(on("state", dir.path(), &["--at", at, "--json"]).json()["seq"].to_string(), at);
+    }
+}
+
+#[test]
+fn with_snapshots_and_no_segment_the_state_is_the_newest_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = snapshots_alone(dir.path());
+    let json = on("state", dir.path(), &["--json"]).json();
+    assert_eq!((&json["seq"], &json["from_snapshot"]), (&36.into(), &36.into()));
+    assert_eq!(json["digest"], machine.digest());
+    assert_eq!(on("state", dir.path(), &["--at", "36", "--json"]).json()["digest"], machine.digest());
+    let beyond = on("state", dir.path(), &["--at", "37"]);
+    assert!(beyond.complaint(2).ends_with("--at takes 36 to 36 here"), "{}", beyond.errors);
+    let verified = on("verify", dir.path(), &["--json"]);
+    verified.good();
+    assert_eq!(verified.json()["replay"]["digest"], machine.digest());
+    let ran = replay(dir.path());
+    assert!(ran.good().contains(" to seq 36 in ") && ran.out.contains("no segment is there"), "{}", ran.out);
+    assert!(ran.out.contains(&machine.digest()), "{}", ran.out);
+
+    // The lock file, too, may be gone.
+    fs::remove_file(dir.path().join(names::LOCK)).unwrap();
+    assert_eq!(on("state", dir.path(), &["--json"]).json()["seq"], 36);
+
+    // What is known to have been durable beyond the newest sound one is missing.
+    flip(&names::snapshot(dir.path(), Seq(36)), 4_100);
+    for ran in [on("state", dir.path(), &[]), replay(dir.path())] {
+        assert!(ran.complaint(1).contains("seq 25 to 36 are in no segment"), "{}", ran.errors);
+    }
+    assert!(Node::<Counter>::open(NodeConfig::new(dir.path()), ()).err().unwrap().to_string().contains("seq 25 to 36"));
 }
 
 #[test]

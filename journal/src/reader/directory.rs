@@ -151,7 +151,11 @@ impl<D: Disk> JournalReader<D> {
     pub(super) fn check_it_is_a_journal(&mut self) -> Result<(), JournalError> {
         let op = Op::List { path: &self.dir };
         let Outcome::Names(names) = run(&mut self.disk, &self.dir, op)? else { unreachable!("list lists") };
-        let known = |name: &PathBuf| names::may_be_segment(name) || name == Path::new(names::LOCK);
+        let known = |name: &PathBuf| {
+            // With snapshots alone a journal goes on from the newest of them.
+            let is_snapshot = names::snapshot_seq(name).is_some();
+            is_snapshot || names::may_be_segment(name) || name == Path::new(names::LOCK)
+        };
         if names.iter().any(known) { Ok(()) } else { Err(JournalError::Empty { dir: self.dir.clone() }) }
     }
 }

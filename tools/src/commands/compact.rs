@@ -42,6 +42,7 @@ pub fn run(args: &CompactArgs, services: &[Box<dyn AnyService>]) -> Result<(), F
     let mut json = Json { journal: args.dir.display().to_string(), dry_run: args.dry_run, ..Json::default() };
     let service = args.snapshot.then(|| log.service(services, args.service.as_deref())).transpose()?;
     let service = service.transpose().map_err(Failure::usage)?;
+    log.check_end()?;
     if service.is_none() {
         refuse_without_snapshot(args)?;
     }

@@ -122,6 +122,8 @@ fn look<'a>(dir: &'a Path, json: &mut Json) -> Result<Source<'a>, Failure> {
         return Err(Failure::usage(format!("{}: there are no frames in this journal", dir.display())));
     };
     let log = Log::open(dir)?;
+    // What the snapshot has beyond the log's end was acknowledged, and would be left out.
+    log.check_end()?;
     // A log without its beginning and without a snapshot would be of no use to anyone.
     log.oldest()?;
     json.src_version = survey.segments.iter().map(|segment| segment.version).min().unwrap_or_default();

@@ -56,14 +56,16 @@ fn at<'a>(
     let wanted = at.map_or(Seq::MAX, Seq);
     let lowest = log.oldest()?.covered();
     if wanted < lowest {
-        return Err(out_of_range(dir, wanted, lowest, log.last_seq()?));
+        return Err(out_of_range(log, dir, wanted, lowest)?);
     }
     let found = log.newest(wanted)?;
+    log.check_reaches(found.covered())?;
     let is_there = at.is_none() || wanted <= found.covered() || log.holds(wanted)?;
     if !is_there {
-        return Err(out_of_range(dir, wanted, lowest, log.last_seq()?));
+        return Err(out_of_range(log, dir, wanted, lowest)?);
     }
-    let (mut replay, begun) = service.replay_from(found, dir, Keep::Nothing)?;
+    let (mut replay, mut begun) = service.replay_from(found, dir, Keep::Nothing)?;
+    begun.is_all = log.is_without_segments();
     if replay.seq() < wanted {
         let mut reader = log.from(replay.seq().next())?;
         while replay.seq() < wanted
@@ -75,11 +77,14 @@ fn at<'a>(
     Ok((replay, begun))
 }
 
-fn out_of_range(dir: &Path, wanted: Seq, lowest: Seq, highest: Seq) -> Failure {
-    Failure::usage(format!(
+/// Why there is none; where the log ends before a snapshot, that comes first.
+fn out_of_range(log: &Log, dir: &Path, wanted: Seq, lowest: Seq) -> Result<Failure, Failure> {
+    log.check_end()?;
+    let highest = log.last_seq()?;
+    Ok(Failure::usage(format!(
         "{}: there is no state after seq {wanted}: --at takes {lowest} to {highest} here",
         dir.display()
-    ))
+    )))
 }
 
 fn json(args: &StateArgs, service: &dyn AnyService, replay: &mut dyn AnyReplay, begun: Begun) -> Json {

@@ -11,7 +11,7 @@ use ticktape::machine::{Machine, Progress, StepLimits};
 use ticktape::mark::Mark;
 use ticktape::payload::EpochChange;
 use ticktape::tails::Tails;
-use ticktape::{Encode, Frame, Kind, Seq, Service, Timestamp};
+use ticktape::{Encode, Frame, Kind, Node, NodeConfig, Seq, Service, Timestamp};
 use ticktape_core::frame;
 use ticktape_journal::{FileDisk, Journal, JournalConfig, Snapshot, SnapshotPace, SnapshotWriter, names};
 
@@ -179,6 +179,29 @@ pub fn three_segments(dir: &Path) -> Machine<Counter> {
     let machine = std::mem::replace(&mut log.machine, Machine::genesis(&(), StepLimits::default()));
     log.close();
     machine
+}
+
+/// [`three_segments`] without what holds the third: the log ends at seq 24, and the newest snapshot is after seq 36. Returns what
+/// opening it says.
+pub fn behind_its_snapshot(dir: &Path) -> String {
+    three_segments(dir);
+    fs::remove_file(names::segment(dir, Seq(25))).unwrap();
+    fs::remove_file(dir.join(names::SEALED)).unwrap();
+    let refused = Node::<Counter>::open(NodeConfig::new(dir), ()).err().unwrap().to_string();
+    assert!(refused.contains("ends at seq 24, before the snapshot of seq 36"), "{refused}");
+    refused
+}
+
+/// [`three_segments`] without any: the snapshots and what the last writer said was durable.
+pub fn snapshots_alone(dir: &Path) -> Machine<Counter> {
+    let machine = three_segments(dir);
+    [1, 13, 25].iter().for_each(|&first| fs::remove_file(names::segment(dir, Seq(first))).unwrap());
+    machine
+}
+
+/// Runs `replay` on a counter's journal.
+pub fn replay(dir: &Path) -> Ran {
+    ticktape(&["replay", "--service", "counter", "--journal", dir.to_str().unwrap()])
 }
 
 /// Flips one bit of a file.
