@@ -23,6 +23,7 @@ pub mod limits;
 pub mod mem;
 pub mod packet;
 mod port;
+pub mod probe;
 pub mod udp;
 pub mod xdp;
 

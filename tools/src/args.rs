@@ -37,6 +37,14 @@ pub enum Command {
     Compact(CompactArgs),
     /// Copy a journal of any version into a new one of the current version
     Import(ImportArgs),
+    /// Look into a capture of what an appliance received and sent
+    ///
+    /// A capture is made by the appliance itself, as other tools see nothing of what bypasses the kernel: `run --capture FILE`,
+    /// `demo --capture FILE`, or [capture] file = "FILE" in an appliance's file. It is pcapng, which Wireshark reads. What the
+    /// recorder had no room for is not in it, and counted.
+    Capture(CaptureArgs),
+    /// Look into this host's network interfaces
+    Nic(NicArgs),
     /// The demo's appliance
     #[command(hide = true)]
     DemoAppliance(DemoApplianceArgs),
@@ -331,6 +339,56 @@ pub struct ImportArgs {
     /// The new journal's directory: missing or empty
     #[arg(value_name = "DST")]
     pub dst: PathBuf,
+    /// One JSON object instead of lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct NicArgs {
+    #[command(subcommand)]
+    pub command: NicCommand,
+}
+
+#[derive(Subcommand)]
+pub enum NicCommand {
+    /// What interfaces offer to an appliance: XDP modes, queues, limits, interrupts; with a line of advice where one is due
+    ///
+    /// Without root, too: what that leaves unknown is said line by line.
+    Probe(NicProbeArgs),
+}
+
+#[derive(clap::Args)]
+pub struct NicProbeArgs {
+    /// The interface; all of them where not given
+    #[arg(value_name = "IFACE")]
+    pub interface: Option<String>,
+    /// Find out by attaching a program and binding a socket, in each mode; needs root, and a driver may lay out its queues afresh
+    /// for it, so that some packets are lost
+    #[arg(long = "try", requires = "interface")]
+    pub try_it: bool,
+    /// One JSON array instead of lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct CaptureArgs {
+    #[command(subcommand)]
+    pub command: CaptureCommand,
+}
+
+#[derive(Subcommand)]
+pub enum CaptureCommand {
+    /// Count what is in a capture, and decode every packet: exit code 1 where one is not what it should be
+    Check(CaptureCheckArgs),
+}
+
+#[derive(clap::Args)]
+pub struct CaptureCheckArgs {
+    /// The pcapng file
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
     /// One JSON object instead of lines
     #[arg(long)]
     pub json: bool,

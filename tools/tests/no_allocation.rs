@@ -1,11 +1,13 @@
-//! After start-up, sequencer, journaler, executor (the order book), publisher and egress allocate nothing.
+//! After start-up, sequencer, journaler, executor (the order book), publisher and egress allocate nothing; nor do a
+//! capture's taps and its recorder.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use orderbook::{BookConfig, OrderBook};
 use ticktape::client::Client;
-use ticktape::config::{ApplianceConfig, FeedConfig};
+use ticktape::config::{ApplianceConfig, CaptureConfig, FeedConfig};
 use ticktape::link::{ClientConfig, Event, SendError};
 use ticktape::pipeline::{Appliance, IdleStrategy, Idler};
 use ticktape::{Encode, Service};
@@ -58,7 +60,15 @@ impl Driver {
 fn no_stage_allocates_once_it_runs() {
     ticktape_alloc::exempt_this_thread();
     let dir = tempfile::tempdir().unwrap();
-    let mut config = ApplianceConfig::new(dir.path(), SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+    allocates_nothing(&dir.path().join("plain"), None);
+    let capture = CaptureConfig::new(dir.path().join("link.pcapng"));
+    allocates_nothing(&dir.path().join("captured"), Some(capture));
+}
+
+fn allocates_nothing(journal: &Path, capture: Option<CaptureConfig>) {
+    let mut config = ApplianceConfig::new(journal, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+    let captures = capture.is_some();
+    config.capture = capture;
     config.feed = Some(FeedConfig::on_loopback("239.255.84.85:19531".parse().unwrap()));
     let appliance = Appliance::start::<OrderBook>(&config, &BookConfig::default()).unwrap();
     let (rx, tx) = UdpNic::open(&UdpConfig::new(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))).unwrap().split();
@@ -77,5 +87,7 @@ fn no_stage_allocates_once_it_runs() {
     let after = ticktape_alloc::other_allocations();
     let report = appliance.stop();
     assert_eq!(report.fault, None);
-    assert_eq!(after - before, 0, "allocations over 100 000 orders");
+    assert_eq!(after - before, 0, "allocations over 100 000 orders, captured: {captures}");
+    let packets = report.capture.map_or(0, |capture| capture.packets);
+    assert_eq!(packets > 1_000, captures, "{packets} packets captured");
 }

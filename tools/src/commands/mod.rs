@@ -1,9 +1,11 @@
 //! The commands, one a file.
 
+mod capture;
 mod compact;
 mod follow;
 mod import;
 mod inspect;
+mod nic;
 mod replay;
 mod run;
 mod state;
@@ -25,6 +27,8 @@ pub fn run(command: Command, services: &[Box<dyn AnyService>]) -> Result<(), Fai
         Command::State(args) => state::run(&args, services),
         Command::Compact(args) => compact::run(&args, services),
         Command::Import(args) => import::run(&args),
+        Command::Capture(args) => capture::run(&args),
+        Command::Nic(args) => nic::run(&args),
         Command::DemoAppliance(args) => demo::appliance(&args, services),
         Command::DemoFollower(args) => demo::follower(&args, services),
     }
