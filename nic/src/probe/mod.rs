@@ -86,14 +86,14 @@ pub struct Probe {
 
 /// Inspects an interface of the calling thread's network namespace; `try_it` adds a [`Trial`].
 pub fn inspect(info: InterfaceInfo, try_it: bool) -> Probe {
-    let mut generic = Generic::open();
-    let mut ask = |question: &dyn Fn(&mut Generic) -> std::io::Result<Vec<Napi>>| {
-        generic.as_mut().ok().and_then(|generic| question(generic).ok()).unwrap_or_default()
-    };
-    let napis = ask(&|generic| generic.napis(info.index));
-    let (features, channels) = match &mut generic {
-        Ok(generic) => (generic.xdp_features(info.index).ok(), generic.channels(info.index).ok()),
-        Err(_) => (None, None),
+    // What can't be asked is not known, and its line says so.
+    let (features, channels, napis) = match Generic::open() {
+        Ok(mut generic) => (
+            generic.xdp_features(info.index).ok(),
+            generic.channels(info.index).ok(),
+            generic.napis(info.index).unwrap_or_default(),
+        ),
+        Err(_) => (None, None, Vec::new()),
     };
     let driver = info.driver.as_deref().unwrap_or_default();
     let native_mtu_max = NATIVE_MTU_MAX.iter().find(|(name, _)| *name == driver).map(|&(_, mtu)| mtu);
@@ -106,9 +106,10 @@ pub fn inspect(info: InterfaceInfo, try_it: bool) -> Probe {
     if let Some(trial) = &probe.trial {
         lines.extend(trial.lines());
     }
-    lines.push(probe.deferral(sysfs.as_ref(), &napis));
+    let has_interrupts = interrupts.as_ref().is_ok_and(|found| !found.is_empty());
+    lines.push(probe.deferral(sysfs.as_ref(), &napis, has_interrupts));
     lines.push(busy_poll());
-    lines.push(probe.interrupts(interrupts));
+    lines.push(probe.interrupts(interrupts, sysfs.is_some()));
     probe.lines = lines;
     probe
 }
@@ -144,7 +145,7 @@ impl Probe {
     }
 
     fn queues(&self) -> Line {
-        let InfoQueues { rx, tx } = self.queue_counts();
+        let Queues { rx, tx } = self.queue_counts();
         let mut text = format!("{rx} receive, {tx} transmit");
         match self.channels {
             Some(Channels { rx, tx, combined, rx_max }) => {
@@ -152,16 +153,18 @@ impl Probe {
             }
             None => text += "; the driver has no channels to set",
         }
-        let one =
-            format!("ethtool -L {} combined 1: all traffic then lands on the queue that is polled", self.info.name);
-        Line::known("queues", text).advise((rx > 1).then_some(one))
+        let one = self.channels.filter(|_| rx > 1).map(|channels| {
+            let one = if channels.combined > 0 { "combined 1" } else { "rx 1" };
+            format!("ethtool -L {} {one}: all traffic then lands on the queue that is polled", self.info.name)
+        });
+        Line::known("queues", text).advise(one)
     }
 
-    fn queue_counts(&self) -> InfoQueues {
+    fn queue_counts(&self) -> Queues {
         let from_channels = self.channels.filter(|channels| channels.rx + channels.combined > 0);
         match from_channels {
-            Some(channels) => InfoQueues { rx: channels.rx + channels.combined, tx: channels.tx + channels.combined },
-            None => InfoQueues { rx: self.info.rx_queues.max(1), tx: self.info.tx_queues.max(1) },
+            Some(channels) => Queues { rx: channels.rx + channels.combined, tx: channels.tx + channels.combined },
+            None => Queues { rx: self.info.rx_queues.max(1), tx: self.info.tx_queues.max(1) },
         }
     }
 
@@ -169,6 +172,10 @@ impl Probe {
         let name = &self.info.name;
         match self.queue_counts().rx {
             1 => Line::known("lands on", "queue 0, the only one"),
+            rx if self.info.driver.as_deref() == Some("veth") => Line::known(
+                "lands on",
+                format!("any of queues 0 to {}: that of the sender's transmit queue, which is its core's", rx - 1),
+            ),
             rx => Line::known("lands on", format!("any of queues 0 to {}, by a hash of addresses and ports", rx - 1))
                 .advise(Some(format!(
                     "ethtool -N {name} flow-type udp4 dst-port PORT action 0, and queue = 0 for the appliance; where the \
@@ -181,7 +188,11 @@ impl Probe {
         let InterfaceInfo { name, mtu, .. } = &self.info;
         let fix = |is_over: bool| is_over.then(|| format!("ip link set {name} mtu 1500, and the same at its peers"));
         match self.native_mtu_max {
-            Some(max) => Line::known("mtu", format!("{mtu}; native mode takes {max} at most")).advise(fix(*mtu > max)),
+            Some(max) => {
+                // A veth hands on what its peer sends.
+                let whose = if self.info.driver.as_deref() == Some("veth") { ", at the other end" } else { "" };
+                Line::known("mtu", format!("{mtu}; native mode takes {max} at most{whose}")).advise(fix(*mtu > max))
+            }
             None if self.info.is_loopback => Line::known("mtu", format!("{mtu}; there is no native mode")),
             None => Line::known("mtu", format!("{mtu}; native mode takes what fits a page, mostly some 3500"))
                 .advise(fix(*mtu > NATIVE_MTU_SAFE)),
@@ -238,7 +249,7 @@ impl Probe {
     }
 
     /// Whether interrupts stay off while somebody polls.
-    fn deferral(&self, sysfs: Option<&Sysfs>, napis: &[Napi]) -> Line {
+    fn deferral(&self, sysfs: Option<&Sysfs>, napis: &[Napi], has_interrupts: bool) -> Line {
         let topic = "deferral";
         let of_device =
             sysfs.and_then(|sysfs| Some((sysfs.number("napi_defer_hard_irqs")?, sysfs.number("gro_flush_timeout")?)));
@@ -250,18 +261,24 @@ impl Probe {
             return Line::unknown(topic, "this namespace's /sys does not show the interface, and no queue tells");
         };
         let text = format!("napi_defer_hard_irqs {defer}, gro_flush_timeout {timeout} ns");
-        let has_interrupts = !self.info.is_loopback && self.info.driver.as_deref() != Some("veth");
         let folder = format!("/sys/class/net/{}", self.info.name);
         Line::known(topic, text).advise((has_interrupts && (defer == 0 || timeout == 0)).then(|| {
             format!("echo 2 > {folder}/napi_defer_hard_irqs; echo 200000 > {folder}/gro_flush_timeout: a core that polls then keeps interrupts off")
         }))
     }
 
-    fn interrupts(&self, found: Result<Vec<Interrupt>, String>) -> Line {
+    fn interrupts(&self, found: Result<Vec<Interrupt>, String>, is_in_sysfs: bool) -> Line {
         let found = match found {
             Ok(found) => found,
             Err(why) => return Line::unknown("interrupts", why),
         };
+        let is_virtual = self.info.is_loopback || self.info.driver.as_deref() == Some("veth");
+        if found.is_empty() && !is_in_sysfs && !is_virtual {
+            return Line::unknown(
+                "interrupts",
+                "this namespace's /sys does not show the interface, and none has its name",
+            );
+        }
         if found.is_empty() {
             return Line::known("interrupts", "none of its own: whoever sends does its work");
         }
@@ -277,7 +294,7 @@ impl Probe {
     }
 }
 
-struct InfoQueues {
+struct Queues {
     rx: u32,
     tx: u32,
 }
