@@ -24,6 +24,12 @@ use crate::sequencer::datagram_room;
 /// Bytes of a session's buffer for each command under way: a small answer, twice.
 const EVENT_BYTES_MIN: usize = 64;
 
+/// Snapshots that may be kept: each takes the disk that the state does, and is read back at every start.
+const SNAPSHOTS_RETAINED_MAX: usize = 1000;
+
+/// The longest busy poll of a socket, in microseconds: a second, far beyond what any link makes sense of.
+const BUSY_POLL_US_MAX: u32 = 1_000_000;
+
 /// The largest configuration file, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
@@ -479,12 +485,21 @@ impl ApplianceConfig {
                 ("snapshots.every_frames", snapshots.every_frames),
                 ("snapshots.every_bytes", snapshots.every_bytes),
                 ("snapshots.every_ms", snapshots.every_ms),
-                ("snapshots.retained", snapshots.retained as u64),
                 ("snapshots.bytes_per_ms", snapshots.bytes_per_ms as u64),
             ];
             if let Some((key, _)) = bounds.iter().find(|(_, value)| *value == 0) {
                 return bad(key, "0 is no bound: at least 1; leave [snapshots] out to take none".to_string());
             }
+            if !(1..=SNAPSHOTS_RETAINED_MAX).contains(&snapshots.retained) {
+                let (retained, most) = (snapshots.retained, SNAPSHOTS_RETAINED_MAX);
+                return bad("snapshots.retained", format!("{retained} is outside 1..={most}"));
+            }
+        }
+        if let Some(us) = self.busy_poll_us.filter(|&us| us > BUSY_POLL_US_MAX) {
+            return bad("busy_poll_us", format!("{us} is outside 0..={BUSY_POLL_US_MAX}"));
+        }
+        if let Some(name) = self.ring.name.as_deref().filter(|name| name.chars().any(char::is_control)) {
+            return bad("ring.name", format!("{name:?} has control characters: give a file name that people can read"));
         }
         if let Some(capture) = &self.capture {
             capture.validate(self.datagram_bytes_max)?;

@@ -105,6 +105,7 @@ impl<S: Service> Node<S> {
         let last = Seq(recovered.next_seq.0 - 1);
         let restored = found.restore::<S>(&config.dir, &service_config, config.limits, 0).map_err(NodeError::from);
         let restored = restored.and_then(|mut restored| {
+            restored.check_goes_on(&config.dir, recovered.first_seq)?;
             replay_up_to(&config.dir, &mut restored.machine, Some(last))?;
             Ok(restored)
         });

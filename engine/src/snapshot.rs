@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use ticktape_core::{Seq, Service, TimerId, Timestamp};
 use ticktape_journal::snapshot::{self, SectionBytes, Snapshot, SnapshotMeta};
-use ticktape_journal::{JournalError, names};
+use ticktape_journal::{JournalError, SnapshotError, names};
 
 use crate::machine::{Machine, StepLimits, hex};
 use crate::session::Sessions;
@@ -202,6 +202,19 @@ pub enum RestoreFailure {
     },
 }
 
+impl<S: Service> Restored<S> {
+    /// Refuses a state that the log in `dir`, which begins at `first`, does not go on from.
+    ///
+    /// # Errors
+    /// [`JournalError::NoBeginning`] with the snapshots that were passed over.
+    pub fn check_goes_on(&self, dir: &Path, first: Seq) -> Result<(), JournalError> {
+        if self.machine.applied().next() >= first {
+            return Ok(());
+        }
+        Err(JournalError::NoBeginning { dir: dir.to_owned(), first, rejected: self.rejected.clone() })
+    }
+}
+
 impl fmt::Display for RestoreFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -260,10 +273,17 @@ impl Found {
                     found.snapshot = Some(snapshot);
                     break;
                 }
+                // A live writer beside this reader has just retired it.
+                Err(SnapshotError::Disk { error, .. }) if error.is_missing() => {}
                 Err(error) => found.rejected.push(error.to_string()),
             }
         }
         Ok(found)
+    }
+
+    /// Snapshots that are not sound and were passed over, each with the reason in a line.
+    pub fn rejected(&self) -> &[String] {
+        &self.rejected
     }
 
     /// The last seq that it covers; 0 where there is none.

@@ -102,6 +102,15 @@ pub enum JournalError {
         /// The first seq of the log.
         first: Seq,
     },
+    /// The log's beginning was given up, and no sound snapshot has the state before what is left.
+    NoBeginning {
+        /// The journal's directory.
+        dir: PathBuf,
+        /// The first seq of the log.
+        first: Seq,
+        /// Snapshots that are not sound, each with the reason in a line.
+        rejected: Vec<String>,
+    },
     /// A segment of a version this program does not read.
     Version {
         /// The segment.
@@ -226,14 +235,25 @@ impl fmt::Display for JournalError {
                 snapshot.next(),
                 first.0 - 1
             ),
+            JournalError::NoBeginning { dir, first, rejected } => {
+                write!(
+                    f,
+                    "journal {}: begins at seq {first}, and no sound snapshot has the state before it; put a snapshot from seq \
+                     {} on, or the segments before seq {first}, back from a replica or a backup",
+                    dir.display(),
+                    first.0 - 1
+                )?;
+                rejected.iter().try_for_each(|reason| write!(f, "; not sound: {reason}"))
+            }
             JournalError::Version { segment, version } => {
                 write!(f, "journal {}: segment version {version}, this program reads 1 and 2", segment.display())
             }
             JournalError::TooOld { from, first } => {
                 write!(
                     f,
-                    "seq {from} is no longer in the journal, which begins at {first}; put the segments before that back, \
-                     from a replica or a backup"
+                    "seq {from} is no longer in the journal, which begins at {first} now; go on from a snapshot at or after \
+                     seq {}, or where there is none put the segments before {first} back from a replica or a backup",
+                    first.0 - 1
                 )
             }
             JournalError::Empty { dir } => {
@@ -256,6 +276,7 @@ fn hint(error: &DiskError) -> &'static str {
         libc::EACCES | libc::EPERM => "; the journal needs permission to read and write there",
         libc::ENOENT => "; is it the right path?",
         libc::ENOTDIR => "; a directory is needed",
+        libc::EISDIR | libc::ENXIO => "; move it away, what has this name has to be a file",
         _ => "",
     }
 }

@@ -10,6 +10,8 @@ use crate::error::{Damage, JournalError};
 use crate::format::commit::{self, CommitError, CommitHeader};
 use crate::format::segment::{HeaderError, SegmentHeader, V1_HEADER_BYTES, Version};
 use crate::limits::READ_CHUNK_BYTES;
+use crate::names;
+use crate::reader::LIST_TRIES;
 use crate::recover::{self, at, open, run};
 use crate::scan::{
     Chain, evidence_behind_mark, evidence_without_header, frame_version_1, is_blank, is_journaled, look_behind,
@@ -157,23 +159,29 @@ pub struct Summary {
 pub fn inspect(path: &Path, visit: &mut dyn FnMut(&Fact<'_>)) -> Result<Summary, JournalError> {
     let mut disk = FileDisk::new();
     let mut window = Window::new(READ_CHUNK_BYTES);
-    let (mut paths, sealed) = match list(&mut disk, &mut window, path) {
-        Ok((names, sealed)) => (names.into_iter().map(|name| path.join(name)).collect(), sealed),
-        Err(JournalError::Disk { error, .. }) if error.errno == libc::ENOTDIR => (vec![path.to_owned()], None),
-        Err(error) => return Err(error),
+    let mut tries = 0;
+    let (files, sealed) = loop {
+        match files(&mut disk, &mut window, path) {
+            // A live writer renamed it or took it away since it was listed.
+            Err(JournalError::Disk { error, .. }) if error.is_missing() && tries < LIST_TRIES => tries += 1,
+            found => break found?,
+        }
     };
-    if paths.is_empty() {
-        return Err(JournalError::Empty { dir: path.to_owned() });
-    }
-    let is_one = paths[0] == path;
-    sort_by_first_seq(&mut disk, &mut window, &mut paths)?;
+    let is_one = files[0].1 == path;
     let summary = Summary { durable: sealed.unwrap_or_default(), ..Summary::default() };
-    let mut inspection =
-        Inspection { disk: &mut disk, window: &mut window, summary, visit, breaks: Vec::new(), before: None };
-    for path in paths {
-        inspection.segment(&path)?;
+    let mut inspection = Inspection {
+        disk: &mut disk,
+        window: &mut window,
+        summary,
+        visit,
+        breaks: Vec::new(),
+        before: None,
+        is_moving: false,
+    };
+    for (first_seq, file) in files {
+        inspection.file(path, first_seq, &file)?;
     }
-    if !is_one {
+    if !is_one && !inspection.is_moving {
         inspection.missing_tail();
     }
     let summary = inspection.finish();
@@ -190,21 +198,38 @@ fn list(disk: &mut FileDisk, window: &mut Window, dir: &Path) -> Result<(Vec<Pat
     Ok((recover::list(disk, dir)?.0, sealed))
 }
 
+/// A file with the seq that it begins with.
+type Listed = (Seq, PathBuf);
+
+/// What may be segments, in order, and what the seal file says.
+fn files(disk: &mut FileDisk, window: &mut Window, path: &Path) -> Result<(Vec<Listed>, Option<Seq>), JournalError> {
+    let (paths, sealed) = match list(disk, window, path) {
+        Ok((names, sealed)) => (names.into_iter().map(|name| path.join(name)).collect(), sealed),
+        Err(JournalError::Disk { error, .. }) if error.errno == libc::ENOTDIR => (vec![path.to_owned()], None),
+        Err(error) => return Err(error),
+    };
+    if paths.is_empty() {
+        return Err(JournalError::Empty { dir: path.to_owned() });
+    }
+    Ok((sorted_by_first_seq(disk, window, paths)?, sealed))
+}
+
 /// Files whose header can't be read keep the place that their name gives them, which for sound ones is the same.
-fn sort_by_first_seq(disk: &mut FileDisk, window: &mut Window, paths: &mut [PathBuf]) -> Result<(), JournalError> {
+fn sorted_by_first_seq(
+    disk: &mut FileDisk,
+    window: &mut Window,
+    paths: Vec<PathBuf>,
+) -> Result<Vec<Listed>, JournalError> {
     let mut keyed = Vec::with_capacity(paths.len());
-    for path in paths.iter() {
-        let file = open(disk, path, OpenMode::ReadDirect)?;
-        let header = recover::header(disk, window, file).map_err(|error| at(path, error))?;
-        run(disk, path, Op::Close { file })?;
-        let named = recover::named_seq(path).unwrap_or(Seq::MAX);
-        keyed.push((header.map_or(named, |(header, _)| header.first_seq), path.clone()));
+    for path in paths {
+        let file = open(disk, &path, OpenMode::ReadDirect)?;
+        let header = recover::header(disk, window, file).map_err(|error| at(&path, error))?;
+        run(disk, &path, Op::Close { file })?;
+        let named = recover::named_seq(&path).unwrap_or(Seq::MAX);
+        keyed.push((header.map_or(named, |(header, _)| header.first_seq), path));
     }
     keyed.sort();
-    for (path, (_, sorted)) in paths.iter_mut().zip(keyed) {
-        *path = sorted;
-    }
-    Ok(())
+    Ok(keyed)
 }
 
 /// Where the log stands after a segment.
@@ -223,11 +248,28 @@ struct Inspection<'a, 'v> {
     /// The seqs at which the log breaks off. Whether that is damage shows when everything that proves what was durable was seen.
     breaks: Vec<Seq>,
     before: Option<Before>,
+    /// Whether a live writer took something away meanwhile: where the log ends then is not where it ended.
+    is_moving: bool,
 }
 
 impl Inspection<'_, '_> {
-    fn segment(&mut self, path: &Path) -> Result<(), JournalError> {
-        let file = open(self.disk, path, OpenMode::ReadDirect)?;
+    /// A file that was listed. A live writer may have given a spare its final name since, or taken a segment away.
+    fn file(&mut self, dir: &Path, first_seq: Seq, path: &Path) -> Result<(), JournalError> {
+        let is_gone = |done: &Result<FileId, JournalError>| matches!(done, Err(JournalError::Disk { error, .. }) if error.is_missing());
+        let opened = open(self.disk, path, OpenMode::ReadDirect);
+        if !is_gone(&opened) {
+            return self.segment(path, opened?);
+        }
+        let named = names::segment(dir, first_seq);
+        let renamed = open(self.disk, &named, OpenMode::ReadDirect);
+        if !is_gone(&renamed) {
+            return self.segment(&named, renamed?);
+        }
+        (self.before, self.is_moving) = (None, true);
+        Ok(())
+    }
+
+    fn segment(&mut self, path: &Path, file: FileId) -> Result<(), JournalError> {
         let Outcome::Stat(stat) = run(self.disk, path, Op::Stat { file })? else { unreachable!("stat stats") };
         let header = recover::header(self.disk, self.window, file).map_err(|error| at(path, error))?;
         let joint = header.ok().map(|(header, _)| self.joint(&header));

@@ -18,7 +18,7 @@ mod directory;
 
 /// How often a directory is looked at again when files change their names meanwhile. Each segment does so once as it is begun
 /// and once as it is taken away, and a look takes less than writing a segment does, so these tries are many.
-const LIST_TRIES: usize = 64;
+pub(crate) const LIST_TRIES: usize = 64;
 
 /// Verified frames that stand back to back. Iterating yields each frame's exact bytes, without its pad.
 #[derive(Clone, Debug)]

@@ -106,7 +106,7 @@ fn a_beginning_that_was_taken_away_is_no_damage_but_told_to_who_asks_for_it() {
     fs::remove_file(segment(dir.path(), 1)).unwrap();
     let error = read(dir.path(), 1).unwrap_err();
     assert_eq!(error, JournalError::TooOld { from: Seq(1), first: Seq(11) });
-    assert!(error.to_string().contains("begins at 11; put the segments before that back"), "{error}");
+    assert!(error.to_string().contains("begins at 11 now; go on from a snapshot at or after seq 10"), "{error}");
     assert_eq!(read(dir.path(), 11).unwrap().len(), 30);
     let (_, recovered) = open(dir.path(), small()).unwrap();
     assert_eq!((recovered.first_seq, recovered.next_seq), (Seq(11), Seq(41)));

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use ticktape_journal::JournalError;
+
 /// One line for the operator.
 #[derive(Debug)]
 pub enum Failure {
@@ -10,6 +12,8 @@ pub enum Failure {
     Usage(String),
     /// It was tried and went wrong, or did not come out as it must: exit code 1.
     Failed(String),
+    /// A live appliance gave up meanwhile what was to be read: to be begun again, else exit code 1.
+    Compacted(String),
     /// Whoever read the output has gone: nothing to say, exit code 0.
     NobodyReads,
 }
@@ -25,11 +29,19 @@ impl Failure {
         Failure::Failed(error.to_string())
     }
 
+    /// What reading the log says.
+    pub fn reading(error: JournalError) -> Self {
+        match error {
+            JournalError::TooOld { .. } => Failure::Compacted(error.to_string()),
+            error => Failure::failed(error),
+        }
+    }
+
     /// The process's exit code.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Failure::NobodyReads => 0,
-            Failure::Failed(_) => 1,
+            Failure::Failed(_) | Failure::Compacted(_) => 1,
             Failure::Usage(_) => 2,
         })
     }
@@ -38,7 +50,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Usage(message) | Failure::Failed(message) => f.write_str(message),
+            Failure::Usage(message) | Failure::Failed(message) | Failure::Compacted(message) => f.write_str(message),
             Failure::NobodyReads => f.write_str("nobody reads the output any more"),
         }
     }

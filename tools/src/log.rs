@@ -5,13 +5,38 @@ use std::path::{Path, PathBuf};
 use ticktape::payload::EpochChange;
 use ticktape::snapshot::Found;
 use ticktape::{Frame, Kind, Seq};
-use ticktape_journal::{JournalError, JournalReader, snapshot};
+use ticktape_journal::{JournalError, JournalReader, is_live, snapshot};
 
 use crate::Failure;
 use crate::service::{AnyService, find};
 
 /// Frames at the beginning among which the first `EpochChange` is looked for: an appliance's log has it first.
 const LOOK_FRAMES: usize = 64;
+
+/// How often a log is begun again that its appliance compacts meanwhile. Each time a snapshot was taken since the last.
+const BEGIN_TRIES: usize = 8;
+
+/// Whether an appliance writes the journal in `dir`; `None` where its lock may not be looked at, so that nobody can tell.
+///
+/// # Errors
+/// There is no such directory, or the disk failed.
+pub fn liveness(dir: &Path) -> Result<Option<bool>, JournalError> {
+    match is_live(dir) {
+        Err(JournalError::Disk { error, .. }) if error.is_refused() => Ok(None),
+        live => live.map(Some),
+    }
+}
+
+/// What `work` makes of the log in `dir`, begun again where a live appliance compacts it meanwhile.
+pub fn on_log<T>(dir: &Path, mut work: impl FnMut(&Log) -> Result<T, Failure>) -> Result<T, Failure> {
+    let mut tries = 0;
+    loop {
+        match Log::open(dir).and_then(|log| work(&log)) {
+            Err(Failure::Compacted(_)) if tries < BEGIN_TRIES => tries += 1,
+            done => return done,
+        }
+    }
+}
 
 /// A log that is there.
 #[derive(Debug)]
@@ -54,7 +79,7 @@ impl Log {
         let Some(first_seq) = self.first_seq else { return self.newest(Seq::MAX) };
         let found = Found::oldest(&self.dir, first_seq).map_err(Failure::failed)?;
         if first_seq > Seq::FIRST && found.covered() == Seq::ZERO {
-            return Err(self.no_beginning());
+            return Err(self.no_beginning(&found));
         }
         Ok(found)
     }
@@ -90,19 +115,19 @@ impl Log {
     pub fn newest(&self, at_most: Seq) -> Result<Found, Failure> {
         let found = Found::newest(&self.dir, at_most).map_err(Failure::failed)?;
         if found.covered().next() < self.first_seq() {
-            return Err(self.no_beginning());
+            return Err(self.no_beginning(&found));
         }
         Ok(found)
     }
 
-    fn no_beginning(&self) -> Failure {
-        Failure::failed(format!(
-            "{}: the log begins at seq {}, and no sound snapshot has the state before it; put a snapshot from seq {} on, or the \
-             segments before it, back",
-            self.dir.display(),
-            self.first_seq(),
-            self.first_seq().0 - 1
-        ))
+    fn no_beginning(&self, found: &Found) -> Failure {
+        let (dir, first, rejected) = (self.dir.clone(), self.first_seq(), found.rejected().to_vec());
+        let error = JournalError::NoBeginning { dir, first, rejected };
+        // Between a look at the log and one at the snapshots, a live appliance may have taken a newer one and retired this.
+        if liveness(&self.dir).is_ok_and(|live| live != Some(false)) {
+            return Failure::Compacted(error.to_string());
+        }
+        Failure::failed(error)
     }
 
     /// Reads it from `seq` on.
@@ -110,7 +135,7 @@ impl Log {
     /// # Errors
     /// It is damaged, or no longer begins there.
     pub fn from(&self, seq: Seq) -> Result<JournalReader, Failure> {
-        JournalReader::open(&self.dir, seq).map_err(Failure::failed)
+        JournalReader::open(&self.dir, seq).map_err(Failure::reading)
     }
 
     /// Whether frame `seq` is there, at the cost of one look.
@@ -118,7 +143,7 @@ impl Log {
     /// # Errors
     /// It is damaged.
     pub fn holds(&self, seq: Seq) -> Result<bool, Failure> {
-        Ok(self.from(seq)?.next().map_err(Failure::failed)?.is_some())
+        Ok(self.from(seq)?.next().map_err(Failure::reading)?.is_some())
     }
 
     /// The seq of the last frame that is there, found without applying anything; without segments what the snapshot covers.
@@ -128,7 +153,7 @@ impl Log {
     pub fn last_seq(&self) -> Result<Seq, Failure> {
         let Some(first_seq) = self.first_seq else { return Ok(self.newest(Seq::MAX)?.covered()) };
         let mut reader = self.from(first_seq)?;
-        while reader.next_run().map_err(Failure::failed)?.is_some() {}
+        while reader.next_run().map_err(Failure::reading)?.is_some() {}
         Ok(Seq(reader.next_seq().0 - 1))
     }
 
@@ -144,7 +169,7 @@ impl Log {
         }
         let mut reader = self.from(self.first_seq())?;
         for _ in 0..LOOK_FRAMES {
-            let Some(bytes) = reader.next().map_err(Failure::failed)? else { break };
+            let Some(bytes) = reader.next().map_err(Failure::reading)? else { break };
             let frame = Frame::view(bytes).expect("the reader has checked it");
             if frame.kind == Kind::EpochChange {
                 let named = EpochChange::decode(frame.payload).map(|change| change.service_name.to_string());

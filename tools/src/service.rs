@@ -14,7 +14,7 @@ use ticktape::{Decode, Frame, Kind, Seq, Service, Timestamp};
 use ticktape_journal::Snapshot;
 
 use crate::Failure;
-use crate::log::Log;
+use crate::log::{Log, on_log};
 use crate::out::say;
 
 /// Gathers a service's outputs into one text to be hashed.
@@ -342,12 +342,15 @@ pub(crate) fn find<'a>(services: &'a [Box<dyn AnyService>], name: Option<&str>) 
 
 /// Applies the whole journal in `dir` to a fresh state, or to the oldest that it goes on from where its beginning is gone.
 pub(crate) fn replay_journal(service: &dyn AnyService, dir: &Path) -> Result<(Outcome, Begun), Failure> {
-    let log = Log::open(dir)?;
+    on_log(dir, |log| replay_log(service, log, dir))
+}
+
+fn replay_log(service: &dyn AnyService, log: &Log, dir: &Path) -> Result<(Outcome, Begun), Failure> {
     log.check_end()?;
     let (mut replay, mut begun) = service.replay_from(log.oldest()?, dir, Keep::Reports)?;
     begun.is_all = log.is_without_segments();
     let mut reader = log.from(replay.seq().next())?;
-    while let Some(bytes) = reader.next().map_err(Failure::failed)? {
+    while let Some(bytes) = reader.next().map_err(Failure::reading)? {
         replay.apply(&Frame::view(bytes).expect("the reader has checked it"))?;
     }
     Ok((replay.finish(), begun))

@@ -92,6 +92,13 @@ fn a_configuration_file_is_refused_by_file_line_and_key() {
     assert!(unknown.contains("appliance.toml") && unknown.contains("line 3") && unknown.contains("teir"), "{unknown}");
     let feed = with("dir = \"j\"\nlisten = \"127.0.0.1:0\"\n[feed]\na = \"239.1.1.1:1\"\nstream = \"too long\"\n");
     assert!(feed.contains("feed.stream") && feed.contains("four characters"), "{feed}");
+    let head = "dir = \"j\"\nlisten = \"127.0.0.1:0\"\n";
+    let retained = with(&format!("{head}[snapshots]\nretained = 1001\n"));
+    assert!(retained.contains("snapshots.retained: 1001 is outside 1..=1000"), "{retained}");
+    let busy = with(&format!("{head}busy_poll_us = 1000001\n"));
+    assert!(busy.contains("busy_poll_us: 1000001 is outside"), "{busy}");
+    let name = with(&format!("{head}[ring]\nname = \"a\\nb\"\n"));
+    assert!(name.contains("ring.name: \"a\\nb\" has control characters"), "{name}");
     let gone = refused(&["run", "--config", dir.path().join("gone.toml").to_str().unwrap()]);
     assert!(gone.contains("gone.toml"), "{gone}");
 }

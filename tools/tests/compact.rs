@@ -61,8 +61,59 @@ fn a_rotten_snapshot_covers_nothing() {
     three_segments(dir.path());
     flip(&names::snapshot(dir.path(), Seq(36)), 4_100);
     let json = on("compact", dir.path(), &["--keep", "1", "--json"]).json();
-    assert_eq!((&json["covered_seq"], &json["kept_snapshots"]), (&24.into(), &serde_json::json!([24, 36])), "{json}");
+    assert_eq!((&json["covered_seq"], &json["kept_snapshots"]), (&24.into(), &serde_json::json!([24])), "{json}");
+    assert!(json["rotten_snapshots"][0].as_str().unwrap().contains("0036.snap"), "{json}");
     assert_eq!([1, 13, 25].map(|segment| has(dir.path(), segment)), [false, false, true]);
+}
+
+#[test]
+fn rotten_snapshots_do_not_count_as_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = three_segments(dir.path());
+    flip(&names::snapshot(dir.path(), Seq(24)), 4_100);
+    let before = contents(dir.path());
+    for options in [&["--dry-run"][..], &[]] {
+        let ran = on("compact", dir.path(), options);
+        let line = ran.complaint(1);
+        assert!(line.contains("of the 2 snapshots to keep 1 are sound, nothing was given up"), "{line}");
+        assert!(line.contains("0024.snap"), "{line}");
+    }
+    assert_eq!(contents(dir.path()), before);
+    let dry = on("compact", dir.path(), &["--keep", "1", "--dry-run", "--json"]).json();
+    let json = on("compact", dir.path(), &["--keep", "1", "--json"]).json();
+    for key in ["covered_seq", "first_seq", "kept_snapshots", "rotten_snapshots", "freed_files", "fewer_than_asked"] {
+        assert_eq!(dry[key], json[key], "{key}");
+    }
+    assert_eq!(on("verify", dir.path(), &["--json"]).json()["replay"]["digest"], machine.digest());
+}
+
+#[test]
+fn where_fewer_were_ever_taken_those_are_enough_and_it_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    three_segments(dir.path());
+    let ran = on("compact", dir.path(), &["--keep", "3"]);
+    assert!(ran.good().contains("fewer          than were asked for"), "{}", ran.out);
+    assert!(!has(dir.path(), 13) && has(dir.path(), 25));
+}
+
+#[test]
+fn a_compacted_log_without_a_sound_snapshot_is_told_by_the_names_of_the_rotten_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    three_segments(dir.path());
+    on("compact", dir.path(), &[]).good();
+    [24, 36].iter().for_each(|&seq| flip(&names::snapshot(dir.path(), Seq(seq)), 4_100));
+    let opened = Node::<Counter>::open(NodeConfig::new(dir.path()), ()).err().unwrap().to_string();
+    assert!(opened.contains("begins at seq 25, and no sound snapshot"), "{opened}");
+    let mut lines = vec![opened];
+    for command in ["verify", "state", "compact"] {
+        lines.push(on(command, dir.path(), &[]).complaint(1).to_string());
+    }
+    lines.push(on("compact", dir.path(), &["--dry-run"]).complaint(1).to_string());
+    lines.push(journals::replay(dir.path()).complaint(1).to_string());
+    for line in lines {
+        assert!(line.contains("0024.snap") && line.contains("0036.snap"), "{line}");
+        assert!(!line.contains("compact") && !line.contains("serves as well"), "{line}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use journals::{CounterLog, contents, flip, on, three_segments, ticktape, write_s
 use ticktape::machine::{Machine, StepLimits};
 use ticktape::mark::Mark;
 use ticktape::snapshot::digest_text;
-use ticktape::{Encode, Frame, Kind, Seq, Timestamp};
+use ticktape::{Encode, Frame, Kind, Node, NodeConfig, Seq, Timestamp};
 use ticktape_journal::{FileDisk, Journal, JournalConfig, Snapshot, names};
 
 #[test]
@@ -195,4 +195,117 @@ fn what_is_no_journal_is_refused() {
     assert!(on("verify", &file, &[]).complaint(2).contains("file"));
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
     assert_eq!(ticktape(&["verify"]).code, Some(2));
+}
+
+fn pipe(path: &std::path::Path) {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[test]
+fn what_is_no_file_is_named_and_nobody_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = three_segments(dir.path());
+    let open = || Node::<Counter>::open(NodeConfig::new(dir.path()), ());
+    let snapshot = names::snapshot(dir.path(), Seq(99));
+    pipe(&snapshot);
+    let ran = on("verify", dir.path(), &[]);
+    assert!(ran.complaint(1).contains("0099.snap: open: it is no regular file"), "{}", ran.errors);
+    let node = open().unwrap();
+    assert_eq!(node.digest(), machine.digest());
+    drop(node);
+    fs::remove_file(&snapshot).unwrap();
+    fs::create_dir(&snapshot).unwrap();
+    assert!(on("verify", dir.path(), &[]).complaint(1).contains("0099.snap"));
+    fs::remove_dir(&snapshot).unwrap();
+
+    let segment = names::segment(dir.path(), Seq(99));
+    pipe(&segment);
+    for command in ["verify", "inspect"] {
+        let ran = on(command, dir.path(), &[]);
+        assert!(ran.complaint(2).contains("0099.seg: open: it is no regular file"), "{}", ran.errors);
+    }
+    let refused = open().err().unwrap().to_string();
+    assert!(refused.contains("0099.seg") && refused.contains("move it away"), "{refused}");
+    fs::remove_file(&segment).unwrap();
+    on("verify", dir.path(), &[]).good();
+}
+
+#[test]
+fn a_device_or_an_empty_directory_is_a_mistake_in_what_was_asked() {
+    assert!(ticktape(&["verify", "/dev/null"]).complaint(2).contains("/dev/null"));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    for command in ["verify", "inspect"] {
+        let ran = on(command, dir.path(), &[]);
+        assert_eq!(ran.complaint(2).matches(path).count(), 1, "{}", ran.errors);
+    }
+}
+
+/// The commands as somebody who may read everything but the lock.
+#[test]
+fn whoever_may_not_look_at_the_lock_is_told_what_can_be_told() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    let machine = three_segments(&journal);
+    let set = |path: &std::path::Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    set(dir.path(), 0o755);
+    set(&journal, 0o755);
+    set(&journal.join(names::LOCK), 0);
+    let is_root = fs::File::open(journal.join(names::LOCK)).is_ok();
+    for command in ["verify", "inspect"] {
+        let mut run = std::process::Command::new(env!("CARGO_BIN_EXE_ticktape"));
+        run.arg(command).arg(&journal).current_dir("/");
+        if is_root {
+            run.uid(65_534);
+        }
+        let Ok(output) = run.output() else {
+            let _ =
+                std::io::Write::write_all(&mut std::io::stderr(), b"skipped: another user can't start the program\n");
+            return;
+        };
+        let (out, errors) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert_eq!((output.status.code(), errors.as_str()), (Some(0), ""), "{out}");
+        assert!(out.contains("this user may not look at the lock"), "{out}");
+        if command == "verify" {
+            assert!(out.contains(&machine.digest()) && out.ends_with("clean\n"), "{out}");
+        }
+    }
+}
+
+#[test]
+fn beside_an_appliance_that_compacts_the_log_every_look_is_clean() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = NodeConfig::new(dir.path());
+    config.sync = ticktape::SyncPolicy::Never;
+    config.snapshots_retained = 2;
+    config.payload_bytes_max = 1024;
+    config.journal = JournalConfig { segment_bytes: 64 << 10, commit_bytes_max: 4096, ..JournalConfig::default() };
+    let mut node = Node::<Counter>::open(config, ()).unwrap();
+    node.submit(counter::Command::Add(1)).unwrap();
+    node.snapshot().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut first_seq = node.first_seq();
+            while !is_over.load(Ordering::Relaxed) || first_seq == Seq::FIRST {
+                node.submit_batch((0..500).map(|_| counter::Command::Add(1))).unwrap();
+                node.snapshot().unwrap();
+                node.compact().unwrap();
+                first_seq = node.first_seq();
+            }
+        });
+        let looks: Vec<_> = (0..8)
+            .flat_map(|_| [on("verify", dir.path(), &[]), on("inspect", dir.path(), &[]), journals::replay(dir.path())])
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+        looks.iter().for_each(|ran| {
+            ran.good();
+        });
+    });
+    drop(node);
+    on("verify", dir.path(), &[]).good();
 }

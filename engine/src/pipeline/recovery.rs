@@ -29,6 +29,7 @@ pub(super) fn start<S: Service>(
     let (journal, recovered, found) = open_journal(config)?;
     let tail_bytes = config.tail_bytes();
     let restored = found.restore::<S>(&config.dir, service, config.limits, tail_bytes)?;
+    restored.check_goes_on(&config.dir, recovered.first_seq)?;
     let Restored { mut machine, tails, snapshot, rejected } = restored;
     let mut sessions = SessionLinks::restore(egress, machine.sessions(), &tails);
     let from = machine.applied().next();

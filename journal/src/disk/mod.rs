@@ -207,6 +207,9 @@ pub struct Completion {
     pub result: Result<Outcome, DiskError>,
 }
 
+/// The error number for what is no regular file: opening a socket, the system says so itself.
+pub(super) const NOT_REGULAR: i32 = libc::ENXIO;
+
 /// An operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskError {
@@ -227,6 +230,11 @@ impl DiskError {
         self.errno == libc::ENOENT
     }
 
+    /// Whether whoever asked may not do that.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.errno, libc::EACCES | libc::EPERM)
+    }
+
     /// Whether a lock is held by another. Linux says `EAGAIN` then; `EACCES` is a lock file that may not be opened.
     pub fn is_held(&self) -> bool {
         self.errno == libc::EAGAIN && self.op == "lock"
@@ -240,7 +248,10 @@ impl DiskError {
 
 impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.op, std::io::Error::from_raw_os_error(self.errno))
+        match self.errno {
+            NOT_REGULAR if self.op == "open" => write!(f, "open: it is no regular file"),
+            errno => write!(f, "{}: {}", self.op, std::io::Error::from_raw_os_error(errno)),
+        }
     }
 }
 

@@ -24,6 +24,19 @@ pub(crate) fn random_u64() -> u64 {
     }
 }
 
+/// Reads and writes of the file wait, whichever way it was opened.
+pub(super) fn set_blocking(file: &File) -> io::Result<()> {
+    let fd = file.as_raw_fd();
+    // SAFETY: the descriptor is open, and the call takes no pointer.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    if flags < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as above.
+    let done = unsafe { libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_NONBLOCK) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// What direct I/O on this open file asks offsets, lengths and memory to be aligned to, in bytes; `None` where the file
 /// has no direct I/O or the kernel (before 6.1) does not say.
 pub(super) fn direct_alignment(file: &File) -> io::Result<Option<usize>> {

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::{DiskError, FileId, Op, OpenMode, Outcome, Stat, sys};
+use super::{DiskError, FileId, NOT_REGULAR, Op, OpenMode, Outcome, Stat, sys};
 use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN};
 
 #[derive(Debug)]
@@ -93,15 +93,28 @@ impl Table {
             OpenMode::Read => false,
             OpenMode::ReadDirect => true,
         };
-        let entry =
-            if direct { open_direct(&options, path, mode)? } else { Entry { file: options.open(path)?, direct } };
+        let entry = if direct {
+            open_direct(&options, path, mode)?
+        } else {
+            Entry { file: open_regular(&options, 0, path)?, direct }
+        };
+        Ok(self.insert(entry))
+    }
+
+    /// Opens a directory, to be synced.
+    pub(super) fn open_dir(&mut self, path: &Path) -> Result<FileId, DiskError> {
+        let opened = File::open(path).map_err(|error| DiskError::from_io("open", &error));
+        opened.map(|file| self.insert(Entry { file, direct: false }))
+    }
+
+    fn insert(&mut self, entry: Entry) -> FileId {
         let free = self.entries.iter().position(Option::is_none);
         let slot = free.unwrap_or(self.entries.len());
         match free {
             Some(slot) => self.entries[slot] = Some(entry),
             None => self.entries.push(Some(entry)),
         }
-        Ok(FileId(slot as u32))
+        FileId(slot as u32)
     }
 
     fn stat(&self, id: FileId) -> io::Result<Stat> {
@@ -119,20 +132,45 @@ impl Table {
 /// Opens past the page cache. For readers a file system that has no direct I/O is no obstacle: there the writer beside
 /// them does not use it either.
 fn open_direct(options: &OpenOptions, path: &Path, mode: OpenMode) -> io::Result<Entry> {
-    let mut direct = options.clone();
-    match direct.custom_flags(libc::O_DIRECT).open(path) {
+    match open_regular(options, libc::O_DIRECT, path) {
         Ok(file) => {
             let alignment = sys::direct_alignment(&file)?;
             if mode == OpenMode::ReadDirect && alignment.is_none_or(|bytes| bytes > ALIGNMENT_BYTES_MAX) {
-                return Ok(Entry { file: options.open(path)?, direct: false });
+                return Ok(Entry { file: open_regular(options, 0, path)?, direct: false });
             }
             Ok(Entry { file, direct: true })
         }
         Err(error) if mode == OpenMode::ReadDirect && error.raw_os_error() == Some(libc::EINVAL) => {
-            Ok(Entry { file: options.open(path)?, direct: false })
+            Ok(Entry { file: open_regular(options, 0, path)?, direct: false })
         }
         Err(error) => Err(error),
     }
+}
+
+/// Opens a regular file and nothing else: a pipe would keep the caller waiting for whoever writes into it, a terminal would
+/// become its own.
+fn open_regular(options: &OpenOptions, flags: i32, path: &Path) -> io::Result<File> {
+    let mut options = options.clone();
+    let file = match options.custom_flags(flags | libc::O_NONBLOCK | libc::O_NOCTTY).open(path) {
+        // Pipes have no direct I/O, which would be tried without.
+        Err(error) if flags & libc::O_DIRECT != 0 && error.raw_os_error() == Some(libc::EINVAL) => {
+            check_regular(&fs::metadata(path)?)?;
+            return Err(error);
+        }
+        opened => opened?,
+    };
+    check_regular(&file.metadata()?)?;
+    // Only the opening was not to block: a read that says so may fail where it could have waited.
+    sys::set_blocking(&file)?;
+    Ok(file)
+}
+
+fn check_regular(metadata: &fs::Metadata) -> io::Result<()> {
+    let kind = metadata.file_type();
+    if kind.is_file() {
+        return Ok(());
+    }
+    Err(io::Error::from_raw_os_error(if kind.is_dir() { libc::EISDIR } else { NOT_REGULAR }))
 }
 
 fn list(path: &Path) -> io::Result<Outcome> {

@@ -15,7 +15,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use super::buffer::Buffers;
 use super::table::{Table, probe_direct};
 use super::workers::Workers;
-use super::{BufferId, Completion, Disk, DiskError, FileId, Op, OpenMode, Outcome};
+use super::{BufferId, Completion, Disk, DiskError, FileId, Op, Outcome};
 use crate::limits::{BUFFERS_MAX, DISK_DEPTH, FILES_REGISTERED_MAX};
 
 /// Every operation completes once, and as many as there are slots are under way: the completion queue can't overflow.
@@ -232,13 +232,12 @@ impl UringDisk {
     }
 
     fn sync_dir(&mut self, token: u64, path: &Path) {
-        match self.table.run(Op::Open { path, mode: OpenMode::Read }) {
-            Ok(Outcome::Opened(dir)) => {
+        match self.table.open_dir(path) {
+            Ok(dir) => {
                 let entry = opcode::Fsync::new(types::Fd(self.table.file(dir).as_raw_fd())).build();
                 let op = Op::SyncDir { path }.name();
                 self.queue(entry, Pending { token, op, transfer: false, buffer: None, closes: Some(dir) });
             }
-            Ok(_) => unreachable!("open opens"),
             Err(error) => self.complete(token, Err(DiskError { op: Op::SyncDir { path }.name(), ..error })),
         }
     }

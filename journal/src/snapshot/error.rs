@@ -111,14 +111,14 @@ impl fmt::Display for SnapshotError {
             }
             SnapshotError::Damaged { path, damage } => write!(
                 f,
-                "snapshot {}: offset {}: {damage}; an older snapshot or the journal alone serves as well, delete this file",
+                "snapshot {}: offset {}: {damage}; delete this file if an older snapshot or the whole log is there",
                 path.display(),
                 damage.offset()
             ),
             SnapshotError::Misnamed { path, seq } => write!(
                 f,
-                "snapshot {}: offset 8: it is of seq {seq}, not what its name says; an older snapshot or the journal alone \
-                 serves as well, delete this file",
+                "snapshot {}: offset 8: it is of seq {seq}, not what its name says; delete this file if an older snapshot or \
+                 the whole log is there",
                 path.display()
             ),
             SnapshotError::ReadBackDiffers { path } => write!(

@@ -18,7 +18,7 @@ use crate::args::CompactArgs;
 use crate::log::Log;
 use crate::out::say;
 use crate::service::{AnyService, Keep};
-use crate::snapshots::{self, Depth};
+use crate::snapshots::{self, Depth, SnapshotFile};
 use crate::survey::Survey;
 
 #[derive(Default, Serialize)]
@@ -29,9 +29,21 @@ struct Json {
     /// What is at or below it may go.
     covered_seq: u64,
     kept_snapshots: Vec<u64>,
+    /// Snapshots that are not sound, and why: they cover nothing and count for nothing.
+    rotten_snapshots: Vec<String>,
+    /// Whether there never were as many as are to be kept.
+    fewer_than_asked: bool,
     freed_files: Vec<String>,
     freed_bytes: u64,
     first_seq: u64,
+}
+
+impl Json {
+    fn note(&mut self, args: &CompactArgs, snapshots: &[SnapshotFile]) {
+        self.rotten_snapshots =
+            snapshots.iter().filter_map(|file| Some(file.header.as_ref().err()?.to_string())).collect();
+        self.fewer_than_asked = snapshots.len() - self.rotten_snapshots.len() < usize::from(args.keep);
+    }
 }
 
 pub fn run(args: &CompactArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
@@ -44,7 +56,9 @@ pub fn run(args: &CompactArgs, services: &[Box<dyn AnyService>]) -> Result<(), F
     let service = service.transpose().map_err(Failure::usage)?;
     log.check_end()?;
     if service.is_none() {
-        refuse_without_snapshot(args)?;
+        let snapshots = snapshots::look(&args.dir, Depth::Whole)?;
+        check_enough(args, &log, &snapshots)?;
+        json.note(args, &snapshots);
     }
     let before = files(&args.dir)?;
     let goes = if args.dry_run {
@@ -61,8 +75,8 @@ pub fn run(args: &CompactArgs, services: &[Box<dyn AnyService>]) -> Result<(), F
 
 fn in_use(dir: &Path) -> Failure {
     Failure::usage(format!(
-        "{}; stop it, or let it compact by itself ([snapshots] compact = true)",
-        JournalError::InUse { dir: dir.to_owned() }
+        "journal {}: in use by another process; stop it, or let it compact by itself ([snapshots] compact = true)",
+        dir.display()
     ))
 }
 
@@ -80,9 +94,24 @@ fn files(dir: &Path) -> Result<BTreeMap<PathBuf, u64>, Failure> {
     Ok(files)
 }
 
-fn refuse_without_snapshot(args: &CompactArgs) -> Result<(), Failure> {
-    let snapshots = snapshots::look(&args.dir, Depth::Header)?;
-    if snapshots.iter().any(|snapshot| snapshot.header.is_ok()) { Ok(()) } else { Err(no_snapshot(args)) }
+/// Refuses to give anything up where fewer snapshots are sound than are to be kept; unless there never were as many.
+fn check_enough(args: &CompactArgs, log: &Log, snapshots: &[SnapshotFile]) -> Result<(), Failure> {
+    let rotten: Vec<_> = snapshots.iter().filter_map(|snapshot| snapshot.header.as_ref().err()).collect();
+    let sound = snapshots.len() - rotten.len();
+    if sound == 0 {
+        // Where the log's beginning is gone, too, there is no state that a snapshot could be taken of.
+        return log.oldest().and(Err(no_snapshot(args)));
+    }
+    if sound >= usize::from(args.keep) || rotten.is_empty() {
+        return Ok(());
+    }
+    let not_sound: String = rotten.iter().map(|error| format!("; not sound: {error}")).collect();
+    Err(Failure::failed(format!(
+        "{}: of the {} snapshots to keep {sound} are sound, nothing was given up; take another with --snapshot, or give --keep \
+         {sound}{not_sound}",
+        args.dir.display(),
+        args.keep
+    )))
 }
 
 fn no_snapshot(args: &CompactArgs) -> Failure {
@@ -138,7 +167,12 @@ fn compact(args: &CompactArgs, log: &Log, service: Option<&dyn AnyService>, json
     })?;
     let taken = service.map(|service| snapshot_at_end(args, log, service)).transpose()?;
     json.snapshot_taken = taken.as_ref().map(|snapshot| snapshot.meta().seq.0);
+    let is_taken = taken.is_some();
     json.covered_seq = retain(args, taken)?.0;
+    if is_taken && let Err(failure) = check_enough(args, log, &snapshots::look(&args.dir, Depth::Whole)?) {
+        journal.close().map_err(Failure::failed)?;
+        return Err(failure);
+    }
     journal.release_before(Seq(json.covered_seq).next());
     let mut now = 0;
     loop {
@@ -153,8 +187,11 @@ fn compact(args: &CompactArgs, log: &Log, service: Option<&dyn AnyService>, json
     }
     json.first_seq = journal.first_seq().0;
     journal.close().map_err(Failure::failed)?;
-    let kept = snapshots::look(&args.dir, Depth::Header)?;
+    let kept = snapshots::look(&args.dir, Depth::Whole)?;
     json.kept_snapshots = kept.iter().filter(|kept| kept.header.is_ok()).map(|kept| kept.seq.0).collect();
+    if is_taken {
+        json.note(args, &kept);
+    }
     Ok(())
 }
 
@@ -209,6 +246,10 @@ fn print(json: &Json) -> Result<(), Failure> {
     }
     let kept: Vec<String> = json.kept_snapshots.iter().map(ToString::to_string).collect();
     say!("kept           {} snapshots, after seq {}", kept.len(), kept.join(", "))?;
+    if json.fewer_than_asked {
+        say!("fewer          than were asked for: no more were taken yet")?;
+    }
+    json.rotten_snapshots.iter().try_for_each(|reason| say!("not sound      {reason}"))?;
     let verb = if json.dry_run { "would go" } else { "gone" };
     json.freed_files.iter().try_for_each(|file| say!("{verb:14} {file}"))?;
     say!(

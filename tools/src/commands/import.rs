@@ -12,9 +12,7 @@ use serde::Serialize;
 use ticktape::{Frame, Kind, Seq};
 use ticktape_core::frame;
 use ticktape_journal::inspect::Fact;
-use ticktape_journal::{
-    FileDisk, FrameRun, Journal, JournalConfig, JournalError, JournalReader, is_live, names, snapshot,
-};
+use ticktape_journal::{FileDisk, FrameRun, Journal, JournalConfig, JournalReader, is_live, names, snapshot};
 
 use crate::Failure;
 use crate::args::ImportArgs;
@@ -100,12 +98,12 @@ fn refuse_leftovers(aside: &Path) -> Result<(), Failure> {
 
 /// Checks all of SRC before anything is made.
 fn look<'a>(dir: &'a Path, json: &mut Json) -> Result<Source<'a>, Failure> {
-    if dir.is_file() {
+    if dir.exists() && !dir.is_dir() {
         return Err(Failure::usage(format!("{}: a file; give the journal's directory", dir.display())));
     }
     if is_live(dir).map_err(Failure::usage)? {
-        let error = JournalError::InUse { dir: dir.to_owned() };
-        return Err(Failure::usage(format!("{error}; stop it first, so that the copy is of all of it")));
+        let what = "in use by another process; stop it first, so that the copy is of all of it";
+        return Err(Failure::usage(format!("journal {}: {what}", dir.display())));
     }
     let (mut frame_bytes_max, mut timers) = (0, 0);
     let survey = Survey::of(dir, &mut |fact| {
@@ -114,7 +112,7 @@ fn look<'a>(dir: &'a Path, json: &mut Json) -> Result<Source<'a>, Failure> {
             timers += u64::from(frame.kind == Kind::TimerFired);
         }
     });
-    let survey = survey.map_err(|error| Failure::usage(format!("{}: {error}", dir.display())))?;
+    let survey = survey.map_err(Failure::usage)?;
     if let Some(complaint) = survey.complaint(dir) {
         return Err(Failure::failed(complaint));
     }

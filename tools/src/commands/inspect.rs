@@ -6,10 +6,10 @@ use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 use ticktape_journal::inspect::Fact;
-use ticktape_journal::is_live;
 
 use crate::Failure;
 use crate::args::InspectArgs;
+use crate::log::liveness;
 use crate::out::{self, printed_then};
 use crate::service::{AnyService, find};
 use crate::snapshots::{self, Depth, SnapshotFile, SnapshotJson};
@@ -18,10 +18,15 @@ use crate::survey::{Gap, Place, Segment, Spare, Survey};
 /// Said where it is so.
 const LIVE: &str = "an appliance is writing this journal: what follows is a moment of it";
 
+/// Said where nobody can tell.
+const MAYBE_LIVE: &str =
+    "this user may not look at the lock, so it is unknown whether an appliance is writing this journal";
+
 #[derive(Serialize)]
 struct Json<'a> {
     journal: String,
-    live: bool,
+    /// None where the lock may not be looked at.
+    live: Option<bool>,
     sound: bool,
     segments: &'a [Segment],
     spares: &'a [Spare],
@@ -40,12 +45,13 @@ struct Json<'a> {
 
 pub fn run(args: &InspectArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     let service = args.service.as_deref().map(|name| find(services, Some(name))).transpose()?;
-    let live = is_live(&args.path).or_else(|error| if args.path.is_file() { Ok(false) } else { Err(error) });
+    let is_file = args.path.is_file();
+    let live = liveness(&args.path).or_else(|error| if is_file { Ok(Some(false)) } else { Err(error) });
     let live = live.map_err(Failure::usage)?;
-    let earlier = if live { Some(survey(args, &mut |_| {})?) } else { None };
+    let earlier = if live != Some(false) { Some(survey(args, &mut |_| {})?) } else { None };
     let mut printer = Printer { out: BufWriter::new(io::stdout().lock()), result: Ok(()) };
-    if live && !args.json {
-        printer.line(format_args!("{LIVE}"));
+    if let Some(line) = live.map_or(Some(MAYBE_LIVE), |live| live.then_some(LIVE)).filter(|_| !args.json) {
+        printer.line(format_args!("{line}"));
     }
     let mut survey = survey(args, &mut |fact| {
         if !args.json && (args.frames || !matches!(fact, Fact::Frame { .. })) {
@@ -68,7 +74,7 @@ pub fn run(args: &InspectArgs, services: &[Box<dyn AnyService>]) -> Result<(), F
 }
 
 fn survey(args: &InspectArgs, show: &mut dyn FnMut(&Fact<'_>)) -> Result<Survey, Failure> {
-    Survey::of(&args.path, show).map_err(|error| Failure::usage(format!("{}: {error}", args.path.display())))
+    Survey::of(&args.path, show).map_err(Failure::usage)
 }
 
 fn verdict(args: &InspectArgs, survey: &Survey, snapshots: &[SnapshotFile]) -> Result<(), Failure> {
@@ -81,7 +87,12 @@ fn verdict(args: &InspectArgs, survey: &Survey, snapshots: &[SnapshotFile]) -> R
     }
 }
 
-fn json(args: &InspectArgs, live: bool, survey: &Survey, snapshots: &[SnapshotFile]) -> Result<String, Failure> {
+fn json(
+    args: &InspectArgs,
+    live: Option<bool>,
+    survey: &Survey,
+    snapshots: &[SnapshotFile],
+) -> Result<String, Failure> {
     let summary = &survey.summary;
     crate::json::line(&Json {
         journal: args.path.display().to_string(),

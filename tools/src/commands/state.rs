@@ -8,7 +8,7 @@ use ticktape::{Frame, Seq};
 
 use crate::Failure;
 use crate::args::StateArgs;
-use crate::log::Log;
+use crate::log::{Log, on_log};
 use crate::out::say;
 use crate::service::{AnyReplay, AnyService, Begun, Keep};
 
@@ -36,10 +36,11 @@ struct Json {
 }
 
 pub fn run(args: &StateArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
-    let log = Log::open(&args.dir)?;
-    let service = log.service(services, args.service.as_deref())?.map_err(Failure::usage)?;
-    let (mut replay, begun) = at(&log, &args.dir, service, args.at)?;
-    let json = json(args, service, &mut *replay, begun.clone());
+    let (json, begun) = on_log(&args.dir, |log| {
+        let service = log.service(services, args.service.as_deref())?.map_err(Failure::usage)?;
+        let (mut replay, begun) = at(log, &args.dir, service, args.at)?;
+        Ok((json(args, service, &mut *replay, begun.clone()), begun))
+    })?;
     if args.json {
         return say!("{}", crate::json::line(&json)?);
     }
@@ -69,7 +70,7 @@ fn at<'a>(
     if replay.seq() < wanted {
         let mut reader = log.from(replay.seq().next())?;
         while replay.seq() < wanted
-            && let Some(bytes) = reader.next().map_err(Failure::failed)?
+            && let Some(bytes) = reader.next().map_err(Failure::reading)?
         {
             replay.apply(&Frame::view(bytes).expect("the reader has checked it"))?;
         }

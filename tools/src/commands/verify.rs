@@ -6,11 +6,10 @@ use serde::Serialize;
 use ticktape::machine::hex;
 use ticktape::{Frame, Kind, Seq};
 use ticktape_journal::snapshot::SnapshotMeta;
-use ticktape_journal::{JournalError, is_live};
 
 use crate::Failure;
 use crate::args::VerifyArgs;
-use crate::log::Log;
+use crate::log::{Log, liveness, on_log};
 use crate::out::{printed_then, say};
 use crate::service::{AnyReplay, AnyService, Begun, Keep, find};
 use crate::snapshots::{self, Depth, SnapshotFile};
@@ -21,7 +20,8 @@ struct Json {
     journal: String,
     clean: bool,
     error: Option<String>,
-    live: bool,
+    /// None where the lock may not be looked at.
+    live: Option<bool>,
     segments: u64,
     commits: u64,
     frames: u64,
@@ -59,7 +59,7 @@ pub fn run(args: &VerifyArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fa
     if args.service.is_some() {
         find(services, args.service.as_deref())?;
     }
-    if args.dir.is_file() {
+    if args.dir.exists() && !args.dir.is_dir() {
         return Err(Failure::usage(format!("{}: a file; give the journal's directory", args.dir.display())));
     }
     let mut json = Json { journal: args.dir.display().to_string(), ..Json::default() };
@@ -79,21 +79,34 @@ fn verify(args: &VerifyArgs, services: &[Box<dyn AnyService>], json: &mut Json) 
     if let Some(complaint) = survey.complaint(&args.dir) {
         return Err(Failure::failed(complaint));
     }
+    on_log(&args.dir, |log| replay_and_compare(args, services, log, &survey, json))
+}
+
+fn replay_and_compare(
+    args: &VerifyArgs,
+    services: &[Box<dyn AnyService>],
+    log: &Log,
+    survey: &Survey,
+    json: &mut Json,
+) -> Result<(), Failure> {
     let snapshots = snapshots::look(&args.dir, Depth::Whole)?;
     json.snapshots = snapshots.len() as u64;
-    let log = Log::open(&args.dir)?;
     let service = log.service(services, args.service.as_deref())?;
     let newest = snapshots.iter().rfind(|snapshot| snapshot.header.is_ok());
     let reaches = newest.map_or(Ok(()), |newest| log.check_reaches(newest.seq));
     // There has to be a state to begin from, whether anybody here can begin from it or not.
-    let replayed = reaches.and_then(|()| log.oldest()).and_then(|_| match service {
-        Ok(service) => replay(args, service, &log, &survey, &snapshots, json),
+    reaches.and_then(|()| log.oldest())?;
+    let replayed = match service {
+        Ok(service) => replay(args, service, log, survey, &snapshots, json),
         Err(why) => {
             json.not_replayed = Some(why);
             Ok(())
         }
-    });
-    // A rotten snapshot may be the reason why there is nothing to begin from: it is the first thing to look at.
+    };
+    if let Err(Failure::Compacted(_)) = replayed {
+        return replayed;
+    }
+    // A rotten snapshot may be the reason why the replay went wrong: it is the first thing to look at.
     match snapshots.iter().find_map(|snapshot| snapshot.header.as_ref().err()) {
         Some(error) => Err(Failure::failed(error)),
         None => replayed,
@@ -102,11 +115,10 @@ fn verify(args: &VerifyArgs, services: &[Box<dyn AnyService>], json: &mut Json) 
 
 fn survey(args: &VerifyArgs, json: &mut Json) -> Result<Survey, Failure> {
     let look = || Survey::of(&args.dir, &mut |_| {});
-    let usage = |error: JournalError| Failure::usage(format!("{}: {error}", args.dir.display()));
-    json.live = is_live(&args.dir).map_err(Failure::failed)?;
-    let mut survey = look().map_err(usage)?;
-    if json.live {
-        let earlier = std::mem::replace(&mut survey, look().map_err(usage)?);
+    json.live = liveness(&args.dir).map_err(Failure::failed)?;
+    let mut survey = look().map_err(Failure::usage)?;
+    if json.live != Some(false) {
+        let earlier = std::mem::replace(&mut survey, look().map_err(Failure::usage)?);
         survey.keep_what_stays(&earlier);
     }
     let summary = &survey.summary;
@@ -130,7 +142,10 @@ fn replay(
     let marked: &[Seq] = if args.every_mark { &survey.marked } else { &[] };
     let done = compare(&mut *replay, log, &begun, marked, snapshots, &mut compared);
     json.replay = Some(replay_json(service, &mut *replay, &begun, compared));
-    done.map_err(|failure| Failure::failed(format!("{}: {failure}", args.dir.display())))
+    done.map_err(|failure| match failure {
+        Failure::Failed(line) if !line.contains(&json.journal) => Failure::Failed(format!("{}: {line}", json.journal)),
+        failure => failure,
+    })
 }
 
 /// Applies the log to its end. The machine compares marks; snapshots are compared as they are come by.
@@ -145,7 +160,7 @@ fn compare(
     let mut reader = log.from(replay.seq().next())?;
     let from = replay.seq();
     let mut snapshots = snapshots.iter().filter(|snapshot| snapshot.seq > from && snapshot.header.is_ok()).peekable();
-    while let Some(bytes) = reader.next().map_err(Failure::failed)? {
+    while let Some(bytes) = reader.next().map_err(Failure::reading)? {
         let frame = Frame::view(bytes).expect("the reader has checked it");
         replay.apply(&frame)?;
         if let Some(file) = snapshots.next_if(|snapshot| snapshot.seq == frame.seq) {
@@ -202,8 +217,12 @@ fn replay_json(service: &dyn AnyService, replay: &mut dyn AnyReplay, begun: &Beg
 
 fn print(json: &Json) -> Result<(), Failure> {
     let Json { journal, segments, commits, frames, snapshots, .. } = json;
-    if json.live {
-        say!("live           an appliance is writing this journal: this is a moment of it")?;
+    match json.live {
+        Some(false) => {}
+        Some(true) => say!("live           an appliance is writing this journal: this is a moment of it")?,
+        None => {
+            say!("live           can't tell: this user may not look at the lock; if one is, this is a moment of it")?
+        }
     }
     say!("checked        {journal}: {segments} segments, {commits} commits, {frames} frames, {snapshots} snapshots")?;
     if json.torn_tail {
