@@ -213,6 +213,8 @@ pub struct Machine<S: Service> {
     pub(crate) malformed: u64,
     /// Of all outputs so far, the failed step's excepted.
     pub(crate) output_hash: u64,
+    /// Which log its snapshots are of; 0 where it has no identity, or there are none.
+    pub(crate) log_id: u64,
     points: Points,
     effects: Effects<S::Output>,
     metas: Vec<Meta>,
@@ -239,6 +241,7 @@ impl<S: Service> Machine<S> {
             feed_event_seq: 0,
             malformed: 0,
             output_hash: 0,
+            log_id: 0,
             points: Points::default(),
             effects: Effects::with_capacity(1024),
             metas: Vec::with_capacity(1024),

@@ -13,7 +13,7 @@ use std::path::Path;
 use ticktape_core::frame::{frame_bytes, padded};
 use ticktape_core::{Encode, Frame, Kind, Nanos, Seq, Service, Timestamp};
 use ticktape_journal::snapshot::{SnapshotPace, SnapshotWriter};
-use ticktape_journal::{Binding, Journal, JournalReader, NativeDisk, Recovered};
+use ticktape_journal::{Binding, Journal, JournalConfig, JournalReader, NativeDisk, Recovered};
 use ticktape_shm::{Consumer, RingBuilder};
 use ticktape_tuning::clock;
 
@@ -75,6 +75,7 @@ pub struct Node<S: Service> {
     frames: Consumer,
     machine: Machine<S>,
     recovered: Recovered,
+    passed_over: Vec<String>,
     subscribers: Vec<Subscriber<S::Output>>,
     encoded: Vec<u8>,
     failed: Option<StepError>,
@@ -99,8 +100,8 @@ impl<S: Service> Node<S> {
         config.validate()?;
         let found = Found::newest(&config.dir, Seq::MAX)?;
         let disk = NativeDisk::new(&config.dir, Binding::AnyThread);
-        let (mut journal, recovered) =
-            Journal::open_covered(disk, &config.dir, config.journal.clone(), found.covered())?;
+        let of_this_log = JournalConfig { log_id: found.log_id(), ..config.journal.clone() };
+        let (mut journal, recovered) = Journal::open_covered(disk, &config.dir, of_this_log, found.covered())?;
         journal.set_epoch(recovered.last_epoch + 1);
         let last = Seq(recovered.next_seq.0 - 1);
         let restored = found.restore::<S>(&config.dir, &service_config, config.limits, 0).map_err(NodeError::from);
@@ -117,7 +118,9 @@ impl<S: Service> Node<S> {
                 return Err(error);
             }
         };
-        let machine = restored.machine;
+        let passed_over = restored.rejected;
+        let mut machine = restored.machine;
+        machine.set_log_id(recovered.log_id);
 
         let mut builder = RingBuilder::new(config.ring()).heap();
         builder.consumer("journaler");
@@ -138,6 +141,7 @@ impl<S: Service> Node<S> {
             frames,
             machine,
             recovered,
+            passed_over,
             subscribers: Vec::new(),
             encoded: Vec::new(),
             failed: None,
@@ -294,7 +298,7 @@ impl<S: Service> Node<S> {
         self.mark = Mark { at: meta.seq, state_digest: meta.state_digest, output_hash: meta.output_hash };
         let pace = SnapshotPace { bytes_per_ms: usize::MAX, retain: self.config.snapshots_retained };
         let disk = NativeDisk::new(&self.config.dir, Binding::AnyThread);
-        let mut writer = SnapshotWriter::new(disk, &self.config.dir, pace)?;
+        let mut writer = SnapshotWriter::new(disk, &self.config.dir, pace)?.for_log(self.recovered.log_id);
         writer.begin(snapshot);
         // Older ones are looked at, too, and those beyond what is retained deleted.
         while writer.poll(clock::monotonic_ns()) > 0 || writer.is_busy() {
@@ -358,6 +362,11 @@ impl<S: Service> Node<S> {
     /// What was found in the journal on opening.
     pub fn recovered(&self) -> &Recovered {
         &self.recovered
+    }
+
+    /// Snapshots that were passed over on opening, each with the reason in a line.
+    pub fn passed_over(&self) -> &[String] {
+        &self.passed_over
     }
 
     /// The journal's directory.

@@ -97,7 +97,8 @@ struct State<S: Service> {
 }
 
 impl<S: Service, D: Disk> Shadow<S, D> {
-    /// Goes on from `restored` along the log in `dir` and `ring`, and writes snapshots to `dir` on `disk`.
+    /// Goes on from `restored` along the log in `dir` and `ring`, and writes snapshots to `dir` on `disk`: of the log that its machine
+    /// was [told](Machine::set_log_id).
     ///
     /// # Errors
     /// [`ShadowError`]: the log can't be read from there on.
@@ -113,7 +114,7 @@ impl<S: Service, D: Disk> Shadow<S, D> {
         let Restored { machine, tails, .. } = restored;
         let from = machine.applied().next();
         let tail = Tail::beside(dir, ring, from, Horizon::Durable).map_err(ShadowError::Tail)?;
-        let writer = SnapshotWriter::new(disk, dir, pace).map_err(ShadowError::Snapshots)?;
+        let writer = SnapshotWriter::new(disk, dir, pace).map_err(ShadowError::Snapshots)?.for_log(machine.log_id);
         Ok(Shadow {
             tail,
             state: State { machine, tails },

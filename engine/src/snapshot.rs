@@ -103,6 +103,7 @@ impl<S: Service> Machine<S> {
             output_hash: self.output_hash,
             schema_version: S::SCHEMA_VERSION,
             service_name: S::NAME.to_string(),
+            log_id: self.log_id,
         };
         tails.encode(&mut body);
         let sections = SectionBytes {
@@ -111,6 +112,11 @@ impl<S: Service> Machine<S> {
             tails: (body.len() - digested_bytes) as u64,
         };
         Snapshot::new(meta, body, sections)
+    }
+
+    /// Snapshots from now on are of the log of this identity; 0 where it has none yet. It is no part of the state.
+    pub fn set_log_id(&mut self, log_id: u64) {
+        self.log_id = log_id;
     }
 
     /// The state digest that a snapshot of this moment carries; also before the first frame.
@@ -171,6 +177,7 @@ impl<S: Service> Machine<S> {
         machine.applied = meta.seq;
         machine.now = meta.timestamp;
         machine.output_hash = meta.output_hash;
+        machine.log_id = meta.log_id;
         machine.remember_point(meta.state_digest);
         Ok((machine, tails))
     }
@@ -237,11 +244,13 @@ impl From<JournalError> for RestoreFailure {
 pub struct Found {
     snapshot: Option<Snapshot>,
     rejected: Vec<String>,
+    /// Which log the segments are of; `None` where none says.
+    log_id: Option<u64>,
 }
 
 impl Found {
-    /// The newest sound snapshot in `dir` at or below `at_most`; none where there is no such directory. What is torn or rotten is
-    /// passed over and named.
+    /// The newest sound snapshot in `dir` at or below `at_most`; none where there is no such directory. What is torn, rotten or of
+    /// another log than the segments there is passed over and named.
     ///
     /// # Errors
     /// [`JournalError`]: the directory can't be read.
@@ -251,7 +260,7 @@ impl Found {
             newest => newest?,
         };
         let rejected = newest.rejected.iter().map(|(_, error)| error.to_string()).collect();
-        Ok(Found { snapshot: newest.snapshot, rejected })
+        Ok(Found { snapshot: newest.snapshot, rejected, log_id: newest.log_id })
     }
 
     /// The first state from which the log in `dir` can be replayed: the one before seq 1 if the log begins there, else the
@@ -260,7 +269,7 @@ impl Found {
     /// # Errors
     /// [`JournalError`]: the directory can't be read.
     pub fn oldest(dir: &Path, first_seq: Seq) -> Result<Found, JournalError> {
-        let mut found = Found::default();
+        let mut found = Found { log_id: ticktape_journal::log_id(dir)?, ..Found::default() };
         if first_seq <= Seq::FIRST {
             return Ok(found);
         }
@@ -268,7 +277,9 @@ impl Found {
             if seq.next() < first_seq {
                 continue;
             }
-            match snapshot::read(&path) {
+            let read = snapshot::read(&path)
+                .and_then(|snapshot| snapshot::check_log(&path, snapshot.meta(), found.log_id).map(|()| snapshot));
+            match read {
                 Ok(snapshot) => {
                     found.snapshot = Some(snapshot);
                     break;
@@ -291,6 +302,12 @@ impl Found {
         self.snapshot.as_ref().map_or(Seq::ZERO, |snapshot| snapshot.meta().seq)
     }
 
+    /// Which log it is of: that of the segments, or where there are none, or none of them says, of the snapshot. 0 where that says
+    /// nothing either.
+    pub fn log_id(&self) -> u64 {
+        self.log_id.or(self.snapshot.as_ref().map(|snapshot| snapshot.meta().log_id)).unwrap_or(0)
+    }
+
     /// The state that it holds, or the state before the first frame where there is none. Where it does not decode, the next older
     /// one in `dir` is taken.
     ///
@@ -306,12 +323,14 @@ impl Found {
         let mut found = self;
         loop {
             let Some(snapshot) = found.snapshot.take() else {
-                let (machine, tails) = (Machine::genesis(config, limits), Tails::new(tail_bytes_max));
+                let (mut machine, tails) = (Machine::genesis(config, limits), Tails::new(tail_bytes_max));
+                machine.set_log_id(found.log_id());
                 return Ok(Restored { machine, tails, snapshot: None, rejected: found.rejected });
             };
             let path = names::snapshot(dir, snapshot.meta().seq);
             match Machine::restore(&snapshot, config, limits, tail_bytes_max) {
-                Ok((machine, tails)) => {
+                Ok((mut machine, tails)) => {
+                    machine.set_log_id(found.log_id.unwrap_or(snapshot.meta().log_id));
                     let meta = Some(snapshot.meta().clone());
                     return Ok(Restored { machine, tails, snapshot: meta, rejected: found.rejected });
                 }

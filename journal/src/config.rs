@@ -27,8 +27,11 @@ pub struct JournalConfig {
     pub prefill_bytes: usize,
     /// How fast segments are zero-filled ahead, in bytes a millisecond. Their flushes delay the commits'.
     pub fill_bytes_per_ms: usize,
-    /// Where segment salts come from.
+    /// Where segment salts come from, and a new log's identity.
     pub salts: Salts,
+    /// The identity of the log that a journal goes on with where none of its segments carries one: that of the snapshot it begins
+    /// after, or of the log that it is a copy of. 0 mints one.
+    pub log_id: u64,
 }
 
 impl Default for JournalConfig {
@@ -42,6 +45,7 @@ impl Default for JournalConfig {
             prefill_bytes: 0,
             fill_bytes_per_ms: 256 << 10,
             salts: Salts::System,
+            log_id: 0,
         }
     }
 }

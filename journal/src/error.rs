@@ -75,6 +75,13 @@ pub enum JournalError {
         /// Up to where the journal is known to have been durable.
         durable: Seq,
     },
+    /// Two segments are of different logs.
+    OtherLog {
+        /// One of them.
+        segment: PathBuf,
+        /// The other.
+        other: PathBuf,
+    },
     /// Two segments claim the same frames.
     Duplicate {
         /// One of them.
@@ -220,6 +227,12 @@ impl fmt::Display for JournalError {
                 "journal {}: begins at seq {seq}, as {} does; move the one that does not belong away",
                 segment.display(),
                 other.display()
+            ),
+            JournalError::OtherLog { segment, other } => write!(
+                f,
+                "journal {}: of another log than {}; move the one that does not belong away, nothing was changed",
+                segment.display(),
+                name(other)
             ),
             JournalError::JournalBehindSnapshot { dir, durable, snapshot } => write!(
                 f,

@@ -58,6 +58,8 @@ pub struct Journal<D: Disk> {
     pub(crate) dir: PathBuf,
     pub(crate) config: JournalConfig,
     pub(crate) alignment: usize,
+    /// Which log this is, never 0.
+    pub(crate) log_id: u64,
     pub(crate) epoch: u64,
     pub(crate) appended: Seq,
     pub(crate) durable: Seq,
@@ -104,7 +106,7 @@ impl<D: Disk> Journal<D> {
 
     /// As [`Journal::open`], where a durable and verified snapshot has everything up to `covered`, which is [`Seq::ZERO`] where
     /// there is none. A journal without segments then begins right after it, at an epoch that its owner has to
-    /// [set](Journal::set_epoch).
+    /// [set](Journal::set_epoch), and is the same log if it is told [which](JournalConfig::log_id).
     ///
     /// # Errors
     /// As [`Journal::open`]; also where the log ends before `covered`, or begins after the seq that comes next.
@@ -120,10 +122,12 @@ impl<D: Disk> Journal<D> {
         disk.run(Op::Lock { path: &lock }).map_err(|error| {
             if error.is_held() { JournalError::InUse { dir: dir.to_owned() } } else { at(&lock, error) }
         })?;
-        let Opening { recovered, link, closed } = recover::recover(&mut disk, dir, covered)?;
+        let Opening { mut recovered, link, closed } = recover::recover(&mut disk, dir, covered)?;
         let mut salts = config.salts.from(recovered.next_seq);
         let (current, stat) = first_segment(&mut disk, dir, &config, recovered.next_seq)?;
         let salt = salts.next();
+        let given = [recovered.log_id, config.log_id].into_iter().find(|&log_id| log_id != 0);
+        recovered.log_id = given.unwrap_or_else(|| salts.next());
         let segments = Segments::new(&mut disk, dir, salts, Current { salt, ..current }, link, closed, stat.direct)?;
         let buffers = 2 * config.writes_in_flight + 1;
         let mut free = Vec::with_capacity(buffers);
@@ -135,6 +139,7 @@ impl<D: Disk> Journal<D> {
             disk,
             dir: dir.to_owned(),
             alignment: stat.alignment,
+            log_id: recovered.log_id,
             epoch: recovered.last_epoch,
             appended: durable,
             durable,
@@ -234,6 +239,11 @@ impl<D: Disk> Journal<D> {
         gather.length += padded_frames.len();
         gather.count += count;
         self.appended = Seq(base.0 + u64::from(count) - 1);
+    }
+
+    /// Which log this is: random, never 0, the same in all its segments and snapshots for ever.
+    pub fn log_id(&self) -> u64 {
+        self.log_id
     }
 
     /// The highest seq up to which everything is durable.

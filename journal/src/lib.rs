@@ -56,3 +56,11 @@ pub use recover::{Cut, Recovered};
 pub use salt::Salts;
 pub use snapshot::{Snapshot, SnapshotError, SnapshotMeta, SnapshotPace, SnapshotWriter};
 pub use strategy::{Strategy, StrategyChoice};
+
+/// Which log the segments in `dir` are of, at the cost of listing it and reading one header; `None` where none says. Locks nothing.
+///
+/// # Errors
+/// [`JournalError::Disk`], where the directory or a segment can't be read, or it is missing.
+pub fn log_id(dir: &std::path::Path) -> Result<Option<u64>, JournalError> {
+    recover::log_id(&mut FileDisk::new(), dir)
+}

@@ -203,6 +203,7 @@ impl<D: Disk> Journal<D> {
                 previous_checksum: self.segments.link.checksum,
                 alignment: alignment as u32,
                 recycled: current.recycled,
+                log_id: self.log_id,
             };
             let header = SegmentHeader { first_seq: gather.base_seq, epoch: gather.epoch, version };
             current.chain = header.encode(&mut bytes[LEAD_BYTES - alignment..LEAD_BYTES]);

@@ -203,6 +203,11 @@ impl<D: Disk> JournalReader<D> {
         self.segments.first().map(|segment| segment.header.first_seq)
     }
 
+    /// Which log the segments are of, as last listed; `None` where none says.
+    pub fn log_id(&self) -> Option<u64> {
+        self.segments.iter().map(|segment| segment.header.log_id()).find(|&log_id| log_id != 0)
+    }
+
     /// Moves past the frame at the place, which has so many bytes; returns where it starts.
     #[inline]
     fn pass_frame(&mut self, bytes: usize) -> u64 {

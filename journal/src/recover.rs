@@ -30,6 +30,8 @@ pub struct Recovered {
     pub cut: Option<Cut>,
     /// Segments that were kept.
     pub segments: usize,
+    /// Which log it is: see [`Journal::log_id`](crate::Journal::log_id).
+    pub log_id: u64,
 }
 
 /// A tail that was never acknowledged, and was cut off.
@@ -163,6 +165,49 @@ pub(crate) fn known_durable_at_end<D: Disk>(
     Ok(Some(facts.durable().max(seen).max(behind.durable)))
 }
 
+/// Which log the segments in `dir` are of: what the newest of them that carries an identity says. `None` where none does.
+pub(crate) fn log_id<D: Disk>(disk: &mut D, dir: &Path) -> Result<Option<u64>, JournalError> {
+    let mut window = Window::new(ALIGNMENT_BYTES_MAX);
+    let mut found = Ok(None);
+    let (mut names, _) = list(disk, dir)?;
+    // Spares last: most hold nothing.
+    names.sort_by_key(|name| !names::is_spare(name));
+    while let Some(name) = names.pop() {
+        let path = dir.join(name);
+        found = log_id_of(disk, &mut window, &path);
+        if !matches!(found, Ok(None)) {
+            break;
+        }
+    }
+    window.release(disk);
+    found
+}
+
+/// What one file says. Beside a live writer it may have another name by now; then a neighbour of it says the same.
+fn log_id_of<D: Disk>(disk: &mut D, window: &mut Window, path: &Path) -> Result<Option<u64>, JournalError> {
+    let file = match open(disk, path, OpenMode::ReadDirect) {
+        Err(JournalError::Disk { error, .. }) if error.is_missing() => return Ok(None),
+        opened => opened?,
+    };
+    let header = header(disk, window, file).map_err(|error| at(path, error));
+    run(disk, path, Op::Close { file })?;
+    Ok(header?.ok().map(|(header, _)| header.log_id()).filter(|&log_id| log_id != 0))
+}
+
+/// The error of segments of more than one log, if they are.
+pub(crate) fn check_one_log(segments: &[Segment]) -> Result<(), JournalError> {
+    let mut known = segments.iter().filter(|segment| segment.header.log_id() != 0);
+    let Some(first) = known.next() else { return Ok(()) };
+    match known.find(|segment| segment.header.log_id() != first.header.log_id()) {
+        Some(segment) => Err(other_log(segment, first)),
+        None => Ok(()),
+    }
+}
+
+fn other_log(segment: &Segment, other: &Segment) -> JournalError {
+    JournalError::OtherLog { segment: segment.path.clone(), other: other.path.clone() }
+}
+
 /// For readers who miss some of `seqs`: the error of the file that by its name begins there and has lost its header, if there is
 /// one.
 pub(crate) fn header_lost<D: Disk>(
@@ -200,6 +245,7 @@ impl Facts {
             salt: segment.header.salt(),
             previous_salt: segment.header.previous_salt(),
             previous_checksum: segment.header.previous_checksum(),
+            log_id: segment.header.log_id(),
             scan: scan.map(|scan| scan.facts),
         };
         self.segments.iter().zip(&self.scans).map(facts).collect()
@@ -232,14 +278,20 @@ pub(crate) fn recover<D: Disk>(disk: &mut D, dir: &Path, covered: Seq) -> Result
         verdict = decide(&facts.table(), facts.durable, stray, covered);
     }
     window.release(disk);
+    // Of those that are cut, too: what is begun in their place is the same log.
+    let log_id = recovery::log_id(&facts.table());
     match verdict {
         Verdict::Begin { next_seq } => {
             take_free_away(disk, dir, &facts.free)?;
             set_strays_aside(disk, dir, &facts.strays)?;
-            let recovered = Recovered { first_seq: next_seq, next_seq, last_epoch: 0, cut: None, segments: 0 };
+            let recovered = Recovered { first_seq: next_seq, next_seq, last_epoch: 0, cut: None, segments: 0, log_id };
             Ok(Opening { recovered, link: Link::default(), closed: VecDeque::new() })
         }
-        Verdict::Adopt { keep, next_seq, cut } => adopt(disk, dir, &facts, keep, next_seq, cut),
+        Verdict::Adopt { keep, next_seq, cut } => {
+            let mut opening = adopt(disk, dir, &facts, keep, next_seq, cut)?;
+            opening.recovered.log_id = log_id;
+            Ok(opening)
+        }
         Verdict::Refuse(refusal) => Err(refuse(dir, &facts, refusal, covered)),
     }
 }
@@ -377,6 +429,7 @@ fn refuse(dir: &Path, facts: &Facts, refusal: Refusal, covered: Seq) -> JournalE
         Refusal::BehindSnapshot { last } => {
             JournalError::JournalBehindSnapshot { dir: dir.to_owned(), durable: last, snapshot: covered }
         }
+        Refusal::OtherLog { segment, other } => other_log(&facts.segments[segment], &facts.segments[other]),
         Refusal::Duplicate { segment } => JournalError::Duplicate {
             segment: facts.segments[segment].path.clone(),
             other: facts.segments[segment - 1].path.clone(),
@@ -431,6 +484,7 @@ fn adopt<D: Disk>(
         last_epoch: last.map_or(0, |(_, scan)| scan.facts.epoch),
         cut: cut.then(|| cut_of(facts, keep, next_seq)),
         segments: keep,
+        log_id: 0,
     };
     Ok(Opening { recovered, link, closed: closed(dir, &facts.segments[..keep], next_seq) })
 }

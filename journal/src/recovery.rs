@@ -8,6 +8,7 @@
 //! | any of these | E or above | refuse: acknowledged data is damaged or missing |
 //! | no segment at all | up to C | begin at C + 1 |
 //! | no segment at all | above C | refuse: missing |
+//! | two segments are of different logs | any | refuse: another log's segment |
 //! | two segments begin at the same seq | any | refuse: duplicate |
 //!
 //! C is what a snapshot covers, 0 without one. Above 0 it adds two refusals to what would be adopted: the first segment begins
@@ -42,6 +43,8 @@ pub struct SegmentFacts {
     pub previous_salt: u64,
     /// The checksum of the last commit of the segment before it; 0 likewise.
     pub previous_checksum: u32,
+    /// Which log it is of; 0 where it does not say.
+    pub log_id: u64,
     /// What reading it brought; `None` if it was not read, because a later one proves that all before it was durable.
     pub scan: Option<ScanFacts>,
 }
@@ -93,6 +96,13 @@ pub enum Refusal {
         /// Its last seq.
         last: Seq,
     },
+    /// Two segments are of different logs.
+    OtherLog {
+        /// The index of the later one.
+        segment: usize,
+        /// The index of the first that says which log it is of.
+        other: usize,
+    },
     /// Two segments claim the same frames.
     Duplicate {
         /// The index of the second; the one before it is the first.
@@ -126,6 +136,12 @@ pub enum Verdict {
 ///
 /// `stray` says that there are files which were begun as segments but whose header cannot be read.
 pub fn decide(segments: &[SegmentFacts], durable: Seq, stray: bool, covered: Seq) -> Verdict {
+    if let Some(other) = segments.iter().position(|segment| segment.log_id != 0)
+        && let Some(segment) =
+            segments.iter().position(|segment| ![0, segments[other].log_id].contains(&segment.log_id))
+    {
+        return Verdict::Refuse(Refusal::OtherLog { segment, other });
+    }
     if let Some(at) = segments.windows(2).position(|pair| pair[0].first_seq == pair[1].first_seq) {
         return Verdict::Refuse(Refusal::Duplicate { segment: at + 1 });
     }
@@ -181,6 +197,11 @@ pub fn decide(segments: &[SegmentFacts], durable: Seq, stray: bool, covered: Seq
 fn is_linked(before: &SegmentFacts, after: &SegmentFacts) -> bool {
     let goes_on = |scan: ScanFacts| scan.checksum == after.previous_checksum && scan.epoch <= after.epoch;
     after.previous_salt == before.salt && after.epoch >= before.epoch && before.scan.is_none_or(goes_on)
+}
+
+/// Which log segments that agree are of; 0 where none says.
+pub(crate) fn log_id(segments: &[SegmentFacts]) -> u64 {
+    segments.iter().map(|segment| segment.log_id).find(|&log_id| log_id != 0).unwrap_or(0)
 }
 
 /// Everything that is known to have been durable.
@@ -245,7 +266,8 @@ mod tests {
         let facts =
             |(next, clean)| ScanFacts { next_seq: Seq(next), epoch: 1, checksum: CHECKSUM, durable: Seq::ZERO, clean };
         let (previous_salt, previous_checksum) = link;
-        SegmentFacts { first_seq: Seq(first), epoch: 1, salt, previous_salt, previous_checksum, scan: scan.map(facts) }
+        let (first_seq, scan) = (Seq(first), scan.map(facts));
+        SegmentFacts { first_seq, epoch: 1, salt, previous_salt, previous_checksum, log_id: 0, scan }
     }
 
     /// How far the log goes on without a break, told in another way than the table does.
@@ -328,11 +350,40 @@ mod tests {
                     // Damage of what was acknowledged is the worse news.
                     assert!(durable <= last && last < covered && last == Seq(end - 1));
                 }
-                Verdict::Refuse(Refusal::Duplicate { .. }) => unreachable!("returned above"),
+                Verdict::Refuse(Refusal::Duplicate { .. } | Refusal::OtherLog { .. }) => {
+                    unreachable!("the first returned above, and no segment says of which log it is")
+                }
             }
         });
         assert!(cases > 100_000 && adopted > 1_000 && refused > 1_000 && unlinked > 1_000);
         assert!(behind > 1_000 && gaps > 1_000);
+    }
+
+    #[test]
+    fn identities_that_agree_change_nothing_and_one_that_differs_is_always_refused() {
+        let (mut agreed, mut refused) = (0, 0);
+        every_directory(|segments, durable, stray, covered| {
+            // The other tests go through those; this looks at each shape with its marks once.
+            if durable.0 % 3 != 0 || covered.0 % 3 != 0 {
+                return;
+            }
+            let of = |ids: [u64; 3]| -> Vec<_> {
+                segments.iter().zip(ids).map(|(&segment, log_id)| SegmentFacts { log_id, ..segment }).collect()
+            };
+            let without = decide(segments, durable, stray, covered);
+            for ids in [[7, 7, 7], [0, 7, 7], [7, 0, 7], [0, 0, 7]] {
+                agreed += 1;
+                assert_eq!(decide(&of(ids), durable, stray, covered), without);
+            }
+            for (ids, segment, other) in [([7, 8, 7], 1, 0), ([7, 7, 8], 2, 0), ([7, 0, 8], 2, 0), ([0, 7, 8], 2, 1)] {
+                if segment < segments.len() {
+                    refused += 1;
+                    let expected = Verdict::Refuse(Refusal::OtherLog { segment, other });
+                    assert_eq!(decide(&of(ids), durable, stray, covered), expected);
+                }
+            }
+        });
+        assert!(agreed > 10_000 && refused > 10_000);
     }
 
     #[test]

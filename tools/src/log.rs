@@ -9,6 +9,7 @@ use ticktape_journal::{JournalError, JournalReader, is_live, snapshot};
 
 use crate::Failure;
 use crate::service::{AnyService, find};
+use crate::snapshots::{self, Depth};
 
 /// Frames at the beginning among which the first `EpochChange` is looked for: an appliance's log has it first.
 const LOOK_FRAMES: usize = 64;
@@ -84,14 +85,17 @@ impl Log {
         Ok(found)
     }
 
-    /// Refuses what opening it would refuse: a log that ends before its newest sound snapshot. Beside a live writer the snapshot
+    /// Refuses what opening it would refuse: a log that ends before its own newest sound snapshot. Beside a live writer the snapshot
     /// is looked for first, so that the log has to have it.
     ///
     /// # Errors
     /// It is so, or the log is damaged.
     pub fn check_end(&self) -> Result<(), Failure> {
         let listed = snapshot::list(&self.dir).map_err(Failure::failed)?;
-        let newest = listed.iter().rev().find(|(_, path)| snapshot::verify(path).is_ok());
+        let log_id = ticktape_journal::log_id(&self.dir).map_err(Failure::failed)?;
+        let is_sound =
+            |path| snapshot::verify(path).and_then(|header| snapshot::check_log(path, &header.meta, log_id)).is_ok();
+        let newest = listed.iter().rev().find(|(_, path)| is_sound(path));
         newest.map_or(Ok(()), |&(seq, _)| self.check_reaches(seq))
     }
 
@@ -162,9 +166,9 @@ impl Log {
     /// # Errors
     /// It is damaged.
     pub fn service_name(&self) -> Result<Option<String>, Failure> {
-        let listed = snapshot::list(&self.dir).map_err(Failure::failed)?;
-        let headers = listed.iter().rev().filter_map(|(_, path)| snapshot::read_header(path).ok());
-        if let Some(name) = headers.map(|header| header.meta.service_name).find(|name| !name.is_empty()) {
+        let headers = snapshots::look(&self.dir, Depth::Header)?.into_iter().rev().filter_map(|file| file.header.ok());
+        let mut names = headers.map(|header| header.meta.service_name);
+        if let Some(name) = names.find(|name| !name.is_empty()) {
             return Ok(Some(name));
         }
         let mut reader = self.from(self.first_seq())?;

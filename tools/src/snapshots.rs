@@ -42,17 +42,19 @@ pub struct SnapshotJson {
     error: Option<String>,
 }
 
-/// The snapshots in `dir`, oldest first. None where `dir` is a file.
+/// The snapshots in `dir`, oldest first; what is of another log than its segments is not sound here. None where `dir` is a file.
 pub fn look(dir: &Path, depth: Depth) -> Result<Vec<SnapshotFile>, Failure> {
     let listed = match snapshot::list(dir) {
         Err(JournalError::Disk { .. }) if dir.is_file() => Vec::new(),
         listed => listed.map_err(Failure::failed)?,
     };
+    let log_id = if listed.is_empty() { None } else { ticktape_journal::log_id(dir).map_err(Failure::failed)? };
     let files = listed.into_iter().map(|(seq, path)| {
         let header = match depth {
             Depth::Header => snapshot::read_header(&path),
             Depth::Whole => snapshot::verify(&path),
         };
+        let header = header.and_then(|header| snapshot::check_log(&path, &header.meta, log_id).map(|()| header));
         SnapshotFile { seq, path, header }
     });
     // A live writer beside this reader may have retired one since it was listed.
@@ -83,6 +85,7 @@ impl SnapshotFile {
     pub fn line(&self, depth: Depth) -> String {
         let header = match &self.header {
             Ok(header) => header,
+            Err(error @ SnapshotError::OtherLog { .. }) => return format!("FOREIGN {error}"),
             Err(error) => return format!("DAMAGED {error}"),
         };
         let (bytes, meta) = (header.file_bytes(), &header.meta);

@@ -336,11 +336,17 @@ fn every_part_of_a_link_is_compared() {
     let middle = segments(dir.path()).remove(1);
     let whole = std::fs::read(&middle).expect("the segment");
     let header = SegmentHeader::decode(&whole).expect("a sound header");
-    let Version::Two { previous_salt, previous_checksum, salt, alignment, recycled } = header.version else {
+    let Version::Two { previous_salt, previous_checksum, salt, alignment, recycled, log_id } = header.version else {
         unreachable!()
     };
-    let two =
-        |previous_salt, previous_checksum| Version::Two { salt, alignment, previous_salt, previous_checksum, recycled };
+    let two = |previous_salt, previous_checksum| Version::Two {
+        salt,
+        alignment,
+        previous_salt,
+        previous_checksum,
+        recycled,
+        log_id,
+    };
     let broken = [
         SegmentHeader { version: two(previous_salt ^ 1, previous_checksum), ..header },
         SegmentHeader { version: two(previous_salt, previous_checksum ^ 1), ..header },
@@ -425,8 +431,8 @@ fn kinds_that_never_stand_in_a_journal_are_refused_in_a_sound_commit() {
 /// A segment of one lost header and one commit of three frames, in blocks of this size, with a seal behind that proves them.
 fn without_header(block: usize, lost: impl FnOnce(&mut [u8], &SegmentHeader, u32)) -> Vec<u8> {
     let salt = 77;
-    let version =
-        Version::Two { salt, alignment: block as u32, previous_salt: 0, previous_checksum: 0, recycled: false };
+    let (previous_salt, previous_checksum, alignment, log_id) = (0, 0, block as u32, 6);
+    let version = Version::Two { salt, alignment, previous_salt, previous_checksum, recycled: false, log_id };
     let header = SegmentHeader { first_seq: Seq(1), epoch: 1, version };
     let mut bytes = vec![0; 3 * block];
     let crc = header.encode(&mut bytes[..block]);

@@ -517,7 +517,8 @@ where
         sequencer.set_marks(snapshots.cadence(), received);
         let ring = ring.tap.follow(last.next(), Horizon::Durable).expect("the ring begins there");
         let (config, covered, lifecycle) = (config.clone(), covered.clone(), lifecycle.clone());
-        Seed { config, snapshots, ring, digests, covered, lifecycle, cores: Vec::new() }
+        let log_id = journaler.journal().log_id();
+        Seed { config, snapshots, ring, digests, covered, lifecycle, log_id, cores: Vec::new() }
     });
     let mut journaler = JournalerStage::new(journaler, lifecycle.clone());
     if config.snapshots.is_some_and(|snapshots| snapshots.compact) {

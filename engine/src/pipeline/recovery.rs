@@ -1,7 +1,7 @@
 //! What an appliance begins with: its journal, the state at the end of it, and what every session has yet to be told.
 
 use ticktape_core::{Frame, Seq, Service};
-use ticktape_journal::{Binding, Journal, JournalError, JournalReader, NativeDisk, Recovered, snapshot};
+use ticktape_journal::{Binding, Journal, JournalConfig, JournalError, JournalReader, NativeDisk, Recovered, snapshot};
 
 use super::appliance::StartError;
 use crate::config::ApplianceConfig;
@@ -56,17 +56,18 @@ pub(super) fn start<S: Service>(
 
 /// Opens the journal with what a snapshot covers of it.
 fn open_journal(config: &ApplianceConfig) -> Result<(Journal<NativeDisk>, Recovered, Found), StartError> {
-    let open = |covered: Seq| {
+    let open = |found: &Found| {
         let disk = NativeDisk::new(&config.dir, Binding::OneThread);
-        Journal::open_covered(disk, &config.dir, config.journal.clone(), covered)
+        let of_this_log = JournalConfig { log_id: found.log_id(), ..config.journal.clone() };
+        Journal::open_covered(disk, &config.dir, of_this_log, found.covered())
     };
     let found = Found::newest(&config.dir, Seq::MAX)?;
-    match open(found.covered()) {
+    match open(&found) {
         // Nothing of what the disk lost was promised to anyone.
         Err(JournalError::JournalBehindSnapshot { durable, .. }) if config.tier == Tier::Memory => {
             snapshot::purge_beyond(&config.dir, durable)?;
             let found = Found::newest(&config.dir, durable)?;
-            let (journal, recovered) = open(found.covered())?;
+            let (journal, recovered) = open(&found)?;
             Ok((journal, recovered, found))
         }
         opened => {

@@ -29,6 +29,8 @@ pub(super) struct Seed {
     pub(super) digests: rtrb::Producer<Mark>,
     pub(super) covered: Covered,
     pub(super) lifecycle: Lifecycle,
+    /// Which log it is.
+    pub(super) log_id: u64,
     /// The cores that no stage is pinned to; all where there are none such.
     pub(super) cores: Vec<usize>,
 }
@@ -47,10 +49,11 @@ pub(super) fn run<S: Service>(seed: Seed, service: &S::Config) -> (StageName, Re
 }
 
 fn shadow<S: Service>(seed: Seed, service: &S::Config) -> Result<StageReport, String> {
-    let Seed { config, snapshots, ring, digests, covered, lifecycle, .. } = seed;
+    let Seed { config, snapshots, ring, digests, covered, lifecycle, log_id, .. } = seed;
     let found = Found::newest(&config.dir, ring.durable()).map_err(|error| error.to_string())?;
     let restored = found.restore::<S>(&config.dir, service, config.limits, snapshots.tail_bytes);
-    let restored = restored.map_err(|error| error.to_string())?;
+    let mut restored = restored.map_err(|error| error.to_string())?;
+    restored.machine.set_log_id(log_id);
     let disk = NativeDisk::new(&config.dir, Binding::OneThread);
     let opened = Shadow::open(&config.dir, disk, ring, restored, snapshots.pace(), digests, covered);
     let mut shadow = opened.map_err(|error| error.to_string())?;

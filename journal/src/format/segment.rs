@@ -13,7 +13,7 @@
 //! | 40 | 4 | previous_checksum | u32 |
 //! | 44 | 4 | alignment | u32 |
 //! | 48 | 4 | recycled | u32 |
-//! | 52 | 8 | reserved | zeros |
+//! | 52 | 8 | log_id | u64 |
 //! | 60 | 4 | header_crc | u32 |
 
 use std::fmt;
@@ -44,8 +44,8 @@ pub const PREVIOUS_CHECKSUM: usize = 40;
 pub const ALIGNMENT: usize = 44;
 /// Offset of whether the file was used before: 1, and old commits may stand where none of this use does; else 0.
 pub const RECYCLED: usize = 48;
-/// Offset of the reserved bytes.
-pub const RESERVED: usize = 52;
+/// Offset of the log's identity, 0 in segments from before there were such.
+pub const LOG_ID: usize = 52;
 /// Offset of the CRC32C of the bytes before it.
 pub const HEADER_CRC: usize = 60;
 /// Size of the version 2 header without its padding.
@@ -61,6 +61,7 @@ pub const VERSION_2: u32 = 2;
 /// The older version, still read.
 pub const VERSION_1: u32 = 1;
 
+const _: () = assert!(LOG_ID + 8 == HEADER_CRC);
 const _: () = assert!(HEADER_CRC + 4 == HEADER_BYTES && HEADER_BYTES <= ALIGNMENT_BYTES_MIN);
 const _: () = assert!(V1_HEADER_CRC + 4 == V1_HEADER_BYTES);
 
@@ -92,6 +93,8 @@ pub enum Version {
         alignment: u32,
         /// Whether commits of an earlier use of the file may stand behind its own.
         recycled: bool,
+        /// Which log it is a segment of; 0 where it was written before logs had identities.
+        log_id: u64,
     },
 }
 
@@ -144,7 +147,7 @@ impl SegmentHeader {
     /// # Panics
     /// When it is a version 1 header: those are read, never written.
     pub fn encode(&self, block: &mut [u8]) -> u32 {
-        let Version::Two { salt, previous_salt, previous_checksum, alignment, recycled } = self.version else {
+        let Version::Two { salt, previous_salt, previous_checksum, alignment, recycled, log_id } = self.version else {
             panic!("version 1 is not written");
         };
         assert_eq!(block.len(), alignment as usize, "the header fills one block");
@@ -158,6 +161,7 @@ impl SegmentHeader {
         put_u32(block, PREVIOUS_CHECKSUM, previous_checksum);
         put_u32(block, ALIGNMENT, alignment);
         put_u32(block, RECYCLED, u32::from(recycled));
+        put_u64(block, LOG_ID, log_id);
         let crc = crc32c(&block[..HEADER_CRC]);
         put_u32(block, HEADER_CRC, crc);
         crc
@@ -206,6 +210,14 @@ impl SegmentHeader {
         }
     }
 
+    /// Which log it is a segment of, 0 where it does not say.
+    pub fn log_id(&self) -> u64 {
+        match self.version {
+            Version::One => 0,
+            Version::Two { log_id, .. } => log_id,
+        }
+    }
+
     /// The salt of the segment before, 0 for version 1.
     pub fn previous_salt(&self) -> u64 {
         match self.version {
@@ -247,9 +259,6 @@ fn decode_two(block: &[u8]) -> Result<Version, HeaderError> {
     if recycled > 1 {
         return Err(HeaderError::Field("recycled"));
     }
-    if block[RESERVED..HEADER_CRC].iter().any(|&byte| byte != 0) {
-        return Err(HeaderError::Field("reserved"));
-    }
     let end = block.len().min(alignment as usize);
     if block[HEADER_BYTES..end].iter().any(|&byte| byte != 0) {
         return Err(HeaderError::Field("padding"));
@@ -260,6 +269,7 @@ fn decode_two(block: &[u8]) -> Result<Version, HeaderError> {
         previous_checksum: u32_at(block, PREVIOUS_CHECKSUM),
         alignment,
         recycled: recycled == 1,
+        log_id: u64_at(block, LOG_ID),
     })
 }
 
@@ -268,7 +278,8 @@ mod tests {
     use super::*;
 
     fn header() -> SegmentHeader {
-        let version = Version::Two { salt: 7, previous_salt: 5, previous_checksum: 3, alignment: 512, recycled: false };
+        let (salt, previous_salt, previous_checksum, log_id) = (7, 5, 3, 0x0102_0304_0506_0708);
+        let version = Version::Two { salt, previous_salt, previous_checksum, alignment: 512, recycled: false, log_id };
         SegmentHeader { first_seq: Seq(9), epoch: 2, version }
     }
 
@@ -292,7 +303,7 @@ mod tests {
         let hex: String = block[..HEADER_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(
             hex,
-            "544b544a02000000090000000000000002000000000000000700000000000000050000000000000003000000000200000000000000000000000000003e9c9e37"
+            "544b544a0200000009000000000000000200000000000000070000000000000005000000000000000300000000020000000000000807060504030201a82c4f9d"
         );
     }
 

@@ -19,7 +19,8 @@
 //! | 100 | 4 | schema_version | u32 |
 //! | 104 | 4 | name_bytes | u32 |
 //! | 108 | 64 | service_name | bytes, zero-padded |
-//! | 172 | 80 | reserved | zeros |
+//! | 172 | 8 | log_id | u64 |
+//! | 180 | 72 | reserved | zeros |
 //! | 252 | 4 | header_crc | u32 |
 
 use std::fmt;
@@ -59,8 +60,10 @@ pub const SCHEMA_VERSION: usize = 100;
 pub const NAME_BYTES: usize = 104;
 /// Offset of the service's name, padded with zeros.
 pub const SERVICE_NAME: usize = 108;
+/// Offset of the log's identity, 0 in snapshots from before there were such.
+pub const LOG_ID: usize = 172;
 /// Offset of the reserved bytes.
-pub const RESERVED: usize = 172;
+pub const RESERVED: usize = 180;
 /// Offset of the CRC32C of the bytes before it.
 pub const HEADER_CRC: usize = 252;
 /// Size of the header without its padding.
@@ -71,13 +74,13 @@ pub const BLOCK_BYTES: usize = ALIGNMENT_BYTES_MAX;
 /// The version that is written and read.
 pub const VERSION_1: u32 = 1;
 /// The longest service name, in bytes of UTF-8.
-pub const NAME_BYTES_MAX: usize = RESERVED - SERVICE_NAME;
+pub const NAME_BYTES_MAX: usize = LOG_ID - SERVICE_NAME;
 /// The largest body, padding included: more than any state that is kept in memory, and far below where sums wrap.
 pub const BODY_BYTES_MAX: u64 = 1 << 40;
 
 const _: () = assert!(BLOCK_BYTES == 4096 && HEADER_BYTES <= BLOCK_BYTES);
 const _: () = assert!(STATE_DIGEST + 32 == OUTPUT_HASH && NAME_BYTES + 4 == SERVICE_NAME && NAME_BYTES_MAX == 64);
-const _: () = assert!(HEADER_CRC + 4 == HEADER_BYTES && RESERVED < HEADER_CRC);
+const _: () = assert!(HEADER_CRC + 4 == HEADER_BYTES && LOG_ID + 8 == RESERVED && RESERVED < HEADER_CRC);
 const _: () = assert!(BODY_BYTES_MAX.is_multiple_of(BLOCK_BYTES as u64));
 
 /// What a snapshot is of.
@@ -97,6 +100,8 @@ pub struct SnapshotMeta {
     pub schema_version: u32,
     /// The service's name, at most [`NAME_BYTES_MAX`] bytes.
     pub service_name: String,
+    /// Which log it is a snapshot of; 0 where that log had no identity yet.
+    pub log_id: u64,
 }
 
 /// The sizes of a body's sections, in bytes, in the order in which they stand there.
@@ -241,6 +246,7 @@ impl SnapshotHeader {
         put_u32(block, SCHEMA_VERSION, meta.schema_version);
         put_u32(block, NAME_BYTES, name.len() as u32);
         block[SERVICE_NAME..SERVICE_NAME + name.len()].copy_from_slice(name);
+        put_u64(block, LOG_ID, meta.log_id);
         let crc = crc32c(&block[..HEADER_CRC]);
         put_u32(block, HEADER_CRC, crc);
     }
@@ -312,7 +318,7 @@ fn decode_fields(block: &[u8]) -> Result<SnapshotHeader, SnapshotDamage> {
     if name_bytes > NAME_BYTES_MAX {
         return Err(field("name_bytes", NAME_BYTES));
     }
-    let (name, rest) = block[SERVICE_NAME..RESERVED].split_at(name_bytes);
+    let (name, rest) = block[SERVICE_NAME..LOG_ID].split_at(name_bytes);
     let service_name = std::str::from_utf8(name).map_err(|_| field("service_name", SERVICE_NAME))?;
     if !is_zero(rest) {
         return Err(field("service_name", SERVICE_NAME));
@@ -325,6 +331,7 @@ fn decode_fields(block: &[u8]) -> Result<SnapshotHeader, SnapshotDamage> {
         output_hash: u64_at(block, OUTPUT_HASH),
         schema_version: u32_at(block, SCHEMA_VERSION),
         service_name: service_name.to_owned(),
+        log_id: u64_at(block, LOG_ID),
     };
     Ok(SnapshotHeader { meta, sections, body_crc: u32_at(block, BODY_CRC) })
 }
@@ -342,6 +349,7 @@ mod tests {
             output_hash: 0x0123_4567_89ab_cdef,
             schema_version: 2,
             service_name: "kv".into(),
+            log_id: 0x0a0b_0c0d,
         };
         SnapshotHeader { meta, sections: SectionBytes { engine: 5, service: 4092, tails: 0 }, body_crc: 0xfeed }
     }

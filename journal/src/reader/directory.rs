@@ -119,7 +119,7 @@ impl<D: Disk> JournalReader<D> {
         };
         window.release(&mut self.disk);
         self.segments = listed?;
-        Ok(())
+        recover::check_one_log(&self.segments)
     }
 
     fn list(&mut self, window: &mut Window) -> Result<Vec<Segment>, JournalError> {

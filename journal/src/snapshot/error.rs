@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ticktape_core::Seq;
 
 use crate::disk::DiskError;
-use crate::format::snapshot::{SEQ, SnapshotDamage};
+use crate::format::snapshot::{LOG_ID, SEQ, SnapshotDamage};
 
 /// What is wrong with a snapshot, or with writing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +50,15 @@ pub enum SnapshotError {
         /// What it is a snapshot of.
         seq: Seq,
     },
+    /// The file is a snapshot of another log.
+    OtherLog {
+        /// The file.
+        path: PathBuf,
+        /// The log that it is of.
+        snapshot: u64,
+        /// The log that it lies beside.
+        log: u64,
+    },
     /// What was read back is a sound snapshot, though not the one that was written.
     ReadBackDiffers {
         /// The file.
@@ -74,6 +83,7 @@ impl SnapshotError {
             | SnapshotError::WriteZero { path, .. }
             | SnapshotError::Damaged { path, .. }
             | SnapshotError::Misnamed { path, .. }
+            | SnapshotError::OtherLog { path, .. }
             | SnapshotError::ReadBackDiffers { path }
             | SnapshotError::NoMemory { path, .. } => Some(path),
         }
@@ -85,6 +95,7 @@ impl SnapshotError {
             SnapshotError::WriteZero { offset, .. } => Some(*offset),
             SnapshotError::Damaged { damage, .. } => Some(damage.offset()),
             SnapshotError::Misnamed { .. } => Some(SEQ as u64),
+            SnapshotError::OtherLog { .. } => Some(LOG_ID as u64),
             _ => None,
         }
     }
@@ -119,6 +130,12 @@ impl fmt::Display for SnapshotError {
                 f,
                 "snapshot {}: offset 8: it is of seq {seq}, not what its name says; delete this file if an older snapshot or \
                  the whole log is there",
+                path.display()
+            ),
+            SnapshotError::OtherLog { path, snapshot, log } => write!(
+                f,
+                "snapshot {}: offset {LOG_ID}: it is a snapshot of another log ({snapshot:016x}; this log is {log:016x}); move \
+                 this file away, and put this log's own back if there is one",
                 path.display()
             ),
             SnapshotError::ReadBackDiffers { path } => write!(

@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! - A file under its final name was complete, synced and read back before it got that name.
-//! - A torn or rotten snapshot is named and passed over, never believed; recovery then has an older one, or a longer replay.
+//! - A torn or rotten snapshot, or one of another log, is named and passed over, never believed; recovery then has an older one, or a longer replay.
 //! - What [`SnapshotWriter::oldest_verified`] names stays until a newer one is verified, so compaction may rely on it.
 
 mod check;
@@ -28,8 +28,8 @@ use crate::format::snapshot::{BLOCK_BYTES, NAME_BYTES_MAX};
 pub use crate::format::snapshot::{SectionBytes, SnapshotDamage, SnapshotHeader, SnapshotMeta};
 pub use error::SnapshotError;
 pub use read::{
-    Newest, list, list_on, newest, newest_on, purge_beyond, purge_beyond_on, read, read_header, read_header_on,
-    read_on, verify, verify_on,
+    Newest, check_log, list, list_on, newest, newest_on, purge_beyond, purge_beyond_on, read, read_header,
+    read_header_on, read_on, verify, verify_on,
 };
 pub use writer::{SnapshotPace, SnapshotWriter};
 

@@ -6,7 +6,7 @@ use ticktape_core::Seq;
 
 use super::check::Check;
 use super::error::{at, damaged};
-use super::{CHUNK_BYTES, Snapshot, SnapshotError, SnapshotHeader};
+use super::{CHUNK_BYTES, Snapshot, SnapshotError, SnapshotHeader, SnapshotMeta};
 use crate::disk::{BufferId, Disk, FileDisk, FileId, Op, OpenMode, Outcome};
 use crate::error::JournalError;
 use crate::names;
@@ -19,6 +19,8 @@ pub struct Newest {
     pub snapshot: Option<Snapshot>,
     /// Newer ones that were passed over, newest first, and why.
     pub rejected: Vec<(PathBuf, SnapshotError)>,
+    /// Which log the directory's segments are of; `None` where none says, and so no snapshot is of another.
+    pub log_id: Option<u64>,
 }
 
 /// The snapshots in a directory by their names, oldest first. Other files are none of its business.
@@ -101,10 +103,11 @@ pub fn verify_on<D: Disk>(disk: &mut D, path: &Path) -> Result<SnapshotHeader, S
     pass(disk, path, OpenMode::ReadDirect, &mut |_, _| Ok(()))
 }
 
-/// The newest sound snapshot at or below `at_most`. Newer ones that are not sound, or can't be read, are passed over and named.
+/// The newest sound snapshot at or below `at_most`. Newer ones that are not sound, of another log than the segments there, or
+/// can't be read, are passed over and named.
 ///
 /// # Errors
-/// [`JournalError::Disk`], where the directory can't be read, or is missing.
+/// [`JournalError::Disk`], where the directory or a segment of it can't be read, or is missing.
 pub fn newest(dir: &Path, at_most: Seq) -> Result<Newest, JournalError> {
     newest_on(&mut FileDisk::new(), dir, at_most)
 }
@@ -114,10 +117,12 @@ pub fn newest(dir: &Path, at_most: Seq) -> Result<Newest, JournalError> {
 /// # Errors
 /// As [`newest`].
 pub fn newest_on<D: Disk>(disk: &mut D, dir: &Path, at_most: Seq) -> Result<Newest, JournalError> {
-    let mut newest = Newest::default();
     let candidates = list_on(disk, dir)?;
+    let mut newest = Newest { log_id: crate::recover::log_id(disk, dir)?, ..Newest::default() };
     for (_, path) in candidates.into_iter().rev().filter(|&(seq, _)| seq <= at_most) {
-        match read_on(disk, &path) {
+        let read = read_on(disk, &path)
+            .and_then(|snapshot| check_log(&path, snapshot.meta(), newest.log_id).map(|()| snapshot));
+        match read {
             Ok(snapshot) => {
                 newest.snapshot = Some(snapshot);
                 break;
@@ -160,6 +165,19 @@ pub(super) fn check_name(path: &Path, header: &SnapshotHeader) -> Result<(), Sna
     let seq = header.meta.seq;
     match names::snapshot_seq(path) {
         Some(named) if named != seq => Err(SnapshotError::Misnamed { path: path.to_owned(), seq }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether what `meta` is of is the log of this identity, or may be: one that does not say is taken for it.
+///
+/// # Errors
+/// [`SnapshotError::OtherLog`], about the file at `path`.
+pub fn check_log(path: &Path, meta: &SnapshotMeta, log_id: Option<u64>) -> Result<(), SnapshotError> {
+    match log_id {
+        Some(log) if ![0, log].contains(&meta.log_id) => {
+            Err(SnapshotError::OtherLog { path: path.to_owned(), snapshot: meta.log_id, log })
+        }
         _ => Ok(()),
     }
 }

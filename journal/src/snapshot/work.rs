@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ticktape_core::{Seq, crc32c_append};
 
 use super::check::Check;
-use super::read::check_name;
+use super::read::{check_log, check_name};
 use super::{CHUNK_BYTES, SYNC_SLICE_BYTES, Snapshot, SnapshotError, SnapshotHeader};
 use crate::disk::{DiskError, FileId, Outcome};
 use crate::format::snapshot::BLOCK_BYTES;
@@ -107,6 +107,8 @@ pub(super) struct Work {
     pub(super) error: Option<SnapshotError>,
     /// Whether its aside file may still be there when the work is over.
     pub(super) leaves_aside: bool,
+    /// The log that one which is looked at has to be of.
+    log_id: Option<u64>,
     file: Option<FileId>,
     /// Of one that shrinks: its size in bytes, and what it is cut to next.
     shrinks: (u64, u64),
@@ -120,9 +122,9 @@ impl Work {
         Work { writing: Some(Writing::new(snapshot)), ..work }
     }
 
-    /// Looking at one that was found there.
-    pub(super) fn adopt(dir: &Path, seq: Seq) -> Work {
-        Work::new(Purpose::Adopt, seq, Stage::OpenBack, names::snapshot(dir, seq))
+    /// Looking at one that was found there, beside the log of this identity.
+    pub(super) fn adopt(dir: &Path, seq: Seq, log_id: Option<u64>) -> Work {
+        Work { log_id, ..Work::new(Purpose::Adopt, seq, Stage::OpenBack, names::snapshot(dir, seq)) }
     }
 
     /// Deleting what is left aside of one there.
@@ -145,6 +147,7 @@ impl Work {
             writing: None,
             error: None,
             leaves_aside: false,
+            log_id: None,
             file: None,
             shrinks: (0, 0),
         }
@@ -295,7 +298,9 @@ impl Work {
                 Err(SnapshotError::ReadBackDiffers { path: self.path.clone() })
             }
             Some(_) => Ok(Stage::CloseBack),
-            None => check_name(&self.path, &header).map(|()| Stage::CloseBack),
+            None => check_name(&self.path, &header)
+                .and_then(|()| check_log(&self.path, &header.meta, self.log_id))
+                .map(|()| Stage::CloseBack),
         }
     }
 

@@ -38,6 +38,8 @@ pub struct SnapshotWriter<D: Disk> {
     pace: SnapshotPace,
     buffer: BufferId,
     retained: Retained,
+    /// Snapshots of another log don't count.
+    log_id: Option<u64>,
     /// Begun, and waits for the work under way.
     queued: Option<Snapshot>,
     work: Option<Work>,
@@ -84,6 +86,7 @@ impl<D: Disk> SnapshotWriter<D> {
             pace,
             buffer,
             retained,
+            log_id: None,
             queued: None,
             work: None,
             is_waiting: false,
@@ -95,6 +98,11 @@ impl<D: Disk> SnapshotWriter<D> {
             failures: 0,
             spent: None,
         })
+    }
+
+    /// The same writer, for the log of this identity: snapshots of another one that are there are rejected, and relied on for nothing.
+    pub fn for_log(self, log_id: u64) -> SnapshotWriter<D> {
+        SnapshotWriter { log_id: Some(log_id).filter(|&log_id| log_id != 0), ..self }
     }
 
     /// Takes a snapshot to be written. One of a seq that is there replaces that, once it is verified.
@@ -165,7 +173,7 @@ impl<D: Disk> SnapshotWriter<D> {
         self.failures
     }
 
-    /// Snapshots in the directory that are not sound, or can't be made sure of, and why. They stay for inspection until they are
+    /// Snapshots in the directory that are not sound, of another log, or can't be made sure of, and why. They stay for inspection until they are
     /// older than what is retained.
     pub fn rejected(&self) -> impl Iterator<Item = (Seq, &SnapshotError)> {
         self.retained.rejected()
@@ -202,7 +210,7 @@ impl<D: Disk> SnapshotWriter<D> {
             }
             self.may_retire = false;
         }
-        self.retained.next_found().map(|seq| Work::adopt(&self.dir, seq))
+        self.retained.next_found().map(|seq| Work::adopt(&self.dir, seq, self.log_id))
     }
 
     /// Submits the operation of the stage that is next, if its time has come.

@@ -27,6 +27,7 @@ pub fn snapshot(seq: u64, bytes: usize) -> Snapshot {
         output_hash: seq ^ 0x5555,
         schema_version: 4,
         service_name: "service".into(),
+        log_id: 0,
     };
     let body = (0..bytes as u64).map(|i| ((i * 31 + seq * 7) % 251) as u8 | 1).collect();
     let (engine, service) = (bytes as u64 / 5, bytes as u64 / 2);

@@ -206,8 +206,9 @@ fn version_1() -> Vec<u8> {
 
 /// A segment whose only commit has any durable seq and count.
 fn one_commit() -> Vec<u8> {
+    let (salt, previous_salt, previous_checksum, log_id) = (7, 0, 0, 6);
     let version =
-        segment::Version::Two { salt: 7, previous_salt: 0, previous_checksum: 0, alignment: 512, recycled: false };
+        segment::Version::Two { salt, previous_salt, previous_checksum, alignment: 512, recycled: false, log_id };
     let header = segment::SegmentHeader { first_seq: Seq(1), epoch: 1, version };
     let mut bytes = vec![0; 1024];
     let previous = header.encode(&mut bytes[..512]);

@@ -110,6 +110,7 @@ fn seed(flags: u8, name: &str, body: &[u8], sections: SectionBytes) -> Vec<u8> {
         output_hash: 5,
         schema_version: 2,
         service_name: name.into(),
+        log_id: 6,
     };
     let mut block = vec![0; BLOCK_BYTES];
     SnapshotHeader { meta, sections, body_crc: crc32c(&padded) }.encode(&mut block);

@@ -153,14 +153,15 @@ fn dry_run(args: &CompactArgs, log: &Log, json: &mut Json) -> Result<Vec<PathBuf
 }
 
 fn compact(args: &CompactArgs, log: &Log, service: Option<&dyn AnyService>, json: &mut Json) -> Result<(), Failure> {
-    let covered = Found::newest(&args.dir, Seq::MAX).map_err(Failure::failed)?.covered();
+    let found = Found::newest(&args.dir, Seq::MAX).map_err(Failure::failed)?;
     // No segment is of this size: none is kept as a spare, all that are given up are deleted.
     let config = JournalConfig {
         segment_bytes: SEGMENT_BYTES_MIN.max(ODD_SEGMENT_BYTES),
         commit_bytes_max: 64 << 10,
+        log_id: found.log_id(),
         ..JournalConfig::default()
     };
-    let opened = Journal::open_covered(FileDisk::new(), &args.dir, config, covered);
+    let opened = Journal::open_covered(FileDisk::new(), &args.dir, config, found.covered());
     let (mut journal, _) = opened.map_err(|error| match error {
         JournalError::InUse { .. } => in_use(&args.dir),
         error => Failure::failed(error),
@@ -168,7 +169,7 @@ fn compact(args: &CompactArgs, log: &Log, service: Option<&dyn AnyService>, json
     let taken = service.map(|service| snapshot_at_end(args, log, service)).transpose()?;
     json.snapshot_taken = taken.as_ref().map(|snapshot| snapshot.meta().seq.0);
     let is_taken = taken.is_some();
-    json.covered_seq = retain(args, taken)?.0;
+    json.covered_seq = retain(args, taken, journal.log_id())?.0;
     if is_taken && let Err(failure) = check_enough(args, log, &snapshots::look(&args.dir, Depth::Whole)?) {
         journal.close().map_err(Failure::failed)?;
         return Err(failure);
@@ -218,9 +219,10 @@ fn snapshot_at_end(args: &CompactArgs, log: &Log, service: &dyn AnyService) -> R
 
 /// Writes the snapshot, reads every one back, and deletes those that are more than enough. Returns what the oldest that is
 /// left covers.
-fn retain(args: &CompactArgs, taken: Option<Snapshot>) -> Result<Seq, Failure> {
+fn retain(args: &CompactArgs, taken: Option<Snapshot>, log_id: u64) -> Result<Seq, Failure> {
     let pace = SnapshotPace { bytes_per_ms: usize::MAX, retain: usize::from(args.keep) };
-    let mut writer = SnapshotWriter::new(FileDisk::new(), &args.dir, pace).map_err(Failure::failed)?;
+    let writer = SnapshotWriter::new(FileDisk::new(), &args.dir, pace).map_err(Failure::failed)?;
+    let mut writer = writer.for_log(log_id);
     let is_taken = taken.is_some();
     if let Some(snapshot) = taken {
         writer.begin(snapshot);

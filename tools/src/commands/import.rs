@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use ticktape::snapshot::Found;
 use ticktape::{Frame, Kind, Seq};
 use ticktape_core::frame;
 use ticktape_journal::inspect::Fact;
@@ -136,9 +137,12 @@ fn copy(source: &Source<'_>, aside: &Path, json: &mut Json) -> Result<(), Failur
     json.snapshots = copy_snapshots(source, aside)?;
     let commit_bytes_max = JournalConfig::commit_bytes_for(frame::padded(source.frame_bytes_max));
     let default = JournalConfig::default();
+    // The same log, so that its snapshots go on being of it.
+    let log_id = Found::newest(source.dir, source.last_seq).map_err(Failure::failed)?.log_id();
     let config = JournalConfig {
         commit_bytes_max: default.commit_bytes_max.max(commit_bytes_max),
         segment_bytes: default.segment_bytes.max(2 * commit_bytes_max.next_power_of_two()),
+        log_id,
         ..default
     };
     let covered = Seq(source.log.first_seq().0 - 1);

@@ -37,7 +37,11 @@ struct Json {
 
 pub fn run(args: &StateArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     let (json, begun) = on_log(&args.dir, |log| {
-        let service = log.service(services, args.service.as_deref())?.map_err(Failure::usage)?;
+        let service = log.service(services, args.service.as_deref())?.or_else(|why| {
+            // A snapshot that is passed over may be the reason: it is the first thing to look at.
+            log.oldest()?;
+            Err(Failure::usage(why))
+        })?;
         let (mut replay, begun) = at(log, &args.dir, service, args.at)?;
         Ok((json(args, service, &mut *replay, begun.clone()), begun))
     })?;

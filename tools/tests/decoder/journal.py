@@ -246,10 +246,10 @@ def read_header(path, data):
         if len(data) < HEADER_2.size:
             return None
         fields = HEADER_2.unpack_from(data)
-        _, _, first_seq, epoch, salt, previous_salt, previous_checksum, block, recycled, reserved, crc = fields
+        _, _, first_seq, epoch, salt, previous_salt, previous_checksum, block, recycled, _log_id, crc = fields
         previous = (previous_salt, previous_checksum)
         sound = crc32c(data[:60]) == crc and block in BLOCKS and salt != 0
-        sound = sound and recycled <= 1 and not any(reserved) and not any(data[64:block])
+        sound = sound and recycled <= 1 and not any(data[64:block])
     else:
         raise Refused(f"{path}: version {version}")
     if not sound or not 1 <= first_seq <= SEQ_MAX:

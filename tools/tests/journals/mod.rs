@@ -68,8 +68,9 @@ pub struct CounterLog {
 impl CounterLog {
     /// Begins epoch 1 of a new log.
     pub fn begin(dir: &Path) -> CounterLog {
-        let machine = Machine::genesis(&(), StepLimits::default());
-        let mut log = CounterLog { dir: dir.to_owned(), journal: Some(open(dir)), machine, latest: Mark::default() };
+        let (mut machine, journal) = (Machine::genesis(&(), StepLimits::default()), open(dir));
+        machine.set_log_id(journal.log_id());
+        let mut log = CounterLog { dir: dir.to_owned(), journal: Some(journal), machine, latest: Mark::default() };
         log.journal().set_epoch(1);
         let change = EpochChange { epoch: 1, schema_version: Counter::SCHEMA_VERSION, service_name: Counter::NAME };
         log.append(Kind::EpochChange, &change.encode());

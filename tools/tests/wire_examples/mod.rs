@@ -89,7 +89,8 @@ fn sealed(seq: u64, timestamp: u64, kind: Kind, payload: &[u8]) -> Vec<u8> {
 
 /// The header; the zeros after it are left out.
 fn segment_header() -> Vec<u8> {
-    let version = Version::Two { salt: 7, previous_salt: 5, previous_checksum: 3, alignment: 512, recycled: false };
+    let (salt, previous_salt, previous_checksum, log_id) = (7, 5, 3, 0x0102_0304_0506_0708);
+    let version = Version::Two { salt, previous_salt, previous_checksum, alignment: 512, recycled: false, log_id };
     let mut block = vec![0; 512];
     SegmentHeader { first_seq: Seq(9), epoch: 2, version }.encode(&mut block);
     block.truncate(segment::HEADER_BYTES);
@@ -144,6 +145,7 @@ fn snapshot_header() -> Vec<u8> {
         output_hash: 9,
         schema_version: 2,
         service_name: "kv".into(),
+        log_id: 0x0102_0304_0506_0708,
     };
     let sections = SectionBytes { engine: 2, service: 3, tails: 0 };
     let mut body = b"abcde".to_vec();

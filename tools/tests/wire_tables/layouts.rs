@@ -82,7 +82,7 @@ fn journal() -> Vec<Expected> {
         (segment::PREVIOUS_CHECKSUM, "previous_checksum"),
         (segment::ALIGNMENT, "alignment"),
         (segment::RECYCLED, "recycled"),
-        (segment::RESERVED, "reserved"),
+        (segment::LOG_ID, "log_id"),
         (segment::HEADER_CRC, "header_crc"),
     ];
     let version_1 = [version_2[0], version_2[1], version_2[2], version_2[3], (segment::V1_HEADER_CRC, "header_crc")];
@@ -118,7 +118,7 @@ fn journal() -> Vec<Expected> {
     ]
 }
 
-const SNAPSHOT: [(usize, &str); 16] = [
+const SNAPSHOT: [(usize, &str); 17] = [
     (snapshot::MAGIC_AT, "magic"),
     (snapshot::VERSION, "version"),
     (snapshot::SEQ, "seq"),
@@ -133,6 +133,7 @@ const SNAPSHOT: [(usize, &str); 16] = [
     (snapshot::SCHEMA_VERSION, "schema_version"),
     (snapshot::NAME_BYTES, "name_bytes"),
     (snapshot::SERVICE_NAME, "service_name"),
+    (snapshot::LOG_ID, "log_id"),
     (snapshot::RESERVED, "reserved"),
     (snapshot::HEADER_CRC, "header_crc"),
 ];
