@@ -203,9 +203,11 @@ impl Appliance {
         let idle =
             Idle { strategy: config.idle.resolve(threads, usable.len()), has_spare_core: usable.len() > threads };
         let calibration = calibration_plan(idle, threads);
+        // A core that sleeps now and then has room for the kernel's workers; the client may have the others.
+        let spinning_cores = if idle.strategy == IdleStrategy::Spin { &cores[..] } else { &[] };
         let (stages, shadow, recorder, mut appliance) = match nic::open(config)? {
-            Opened::Udp(nic, why) => build_captured::<S, _>(config, service, &cores, calibration, *nic, &why)?,
-            Opened::Xdp(nic, why) => build_captured::<S, _>(config, service, &cores, calibration, *nic, &why)?,
+            Opened::Udp(nic, why) => build_captured::<S, _>(config, service, spinning_cores, calibration, *nic, &why)?,
+            Opened::Xdp(nic, why) => build_captured::<S, _>(config, service, spinning_cores, calibration, *nic, &why)?,
         };
         appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
         appliance.choices.idle = format!("{} (asked for {})", idle.strategy, config.idle);
@@ -392,7 +394,7 @@ type Built = (Vec<Box<dyn Stage>>, Option<Seed>, Option<Recorder>, Appliance);
 fn build_captured<S, N>(
     config: &ApplianceConfig,
     service: &S::Config,
-    cores: &[usize],
+    spinning_cores: &[usize],
     calibration: CalibrationPlan,
     nic: N,
     why_nic: &str,
@@ -405,11 +407,11 @@ where
     N::Tx: 'static,
 {
     let Some(settings) = &config.capture else {
-        return build::<S, _>(config, service, cores, calibration, nic, why_nic, None);
+        return build::<S, _>(config, service, spinning_cores, calibration, nic, why_nic, None);
     };
     let (Taps { rx, tx, feed, ip }, recorder) = capture::open(settings, config, &nic)?;
     let tapped = Tapped::new(nic, rx, tx, ip, monotonic_now);
-    let mut built = build::<S, _>(config, service, cores, calibration, tapped, why_nic, feed)?;
+    let mut built = build::<S, _>(config, service, spinning_cores, calibration, tapped, why_nic, feed)?;
     built.2 = Some(recorder);
     Ok(built)
 }
@@ -418,7 +420,7 @@ where
 fn build<S, N>(
     config: &ApplianceConfig,
     service: &S::Config,
-    cores: &[usize],
+    spinning_cores: &[usize],
     calibration: CalibrationPlan,
     nic: N,
     why_nic: &str,
@@ -434,7 +436,7 @@ where
     let feed_nic = config.feed.as_ref().map(|feed| open_feed(feed, config)).transpose()?;
     let Start { mut journal, recovered, machine, mut sessions, account } =
         recovery::start::<S>(config, service, egress_config(config, 0, S::SCHEMA_VERSION))?;
-    journal.keep_workers_off(cores);
+    journal.keep_workers_off(spinning_cores);
     if config.journal.strategy == StrategyChoice::Auto {
         journal.calibrate(calibration);
     }

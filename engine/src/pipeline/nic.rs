@@ -2,7 +2,8 @@
 
 use ticktape_nic::{NicError, UdpConfig, UdpNic, XdpConfig, XdpNic};
 
-use crate::config::{ApplianceConfig, NicChoice};
+use super::appliance::StartError;
+use crate::config::{ApplianceConfig, ConfigError, NicChoice};
 
 /// The link's backend, and why it is that one.
 pub(super) enum Opened {
@@ -11,7 +12,7 @@ pub(super) enum Opened {
 }
 
 /// Opens the backend for the client link. `auto` takes XDP where an interface is named for it and grants it, else kernel UDP.
-pub(super) fn open(config: &ApplianceConfig) -> Result<Opened, NicError> {
+pub(super) fn open(config: &ApplianceConfig) -> Result<Opened, StartError> {
     match (config.nic, &config.xdp) {
         (NicChoice::Udp, _) => Ok(Opened::Udp(Box::new(udp(config)?), "as asked for".to_string())),
         (NicChoice::Xdp, _) => Ok(Opened::Xdp(Box::new(xdp(config)?), "as asked for".to_string())),
@@ -33,7 +34,18 @@ fn udp(config: &ApplianceConfig) -> Result<UdpNic, NicError> {
     })
 }
 
-fn xdp(config: &ApplianceConfig) -> Result<XdpNic, NicError> {
+fn xdp(config: &ApplianceConfig) -> Result<XdpNic, StartError> {
+    let nic = open_xdp(config)?;
+    let (asked_for, carried) = (config.datagram_bytes_max, nic.datagram_bytes_max());
+    if asked_for > carried {
+        // What is larger would never arrive, and be sent again for ever.
+        let message = format!("{asked_for} is more than the interface and XDP's frames carry: at most {carried}");
+        return Err(ConfigError { place: "datagram_bytes_max".to_string(), message }.into());
+    }
+    Ok(nic)
+}
+
+fn open_xdp(config: &ApplianceConfig) -> Result<XdpNic, NicError> {
     let settings = config.xdp.clone().unwrap_or_default();
     XdpNic::open(&XdpConfig {
         queues: vec![settings.queue],

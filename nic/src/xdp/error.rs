@@ -130,7 +130,7 @@ impl fmt::Display for XdpError {
             XdpError::Address { interface, address, present } if present.is_empty() => {
                 write!(
                     f,
-                    "{address} is no address of {interface}, which has none: ip addr add {address}/24 dev {interface}"
+                    "{address} is no address of {interface}, which has none: give it one (ip addr add ADDRESS/24 dev {interface})"
                 )
             }
             XdpError::Address { interface, address, present } => {
@@ -146,7 +146,10 @@ impl fmt::Display for XdpError {
             }
             XdpError::Program(error) => write!(f, "{error}"),
             XdpError::Permission { action, error } => {
-                write!(f, "cannot {action}: {error}: run as root, or grant CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF")
+                write!(
+                    f,
+                    "cannot {action}: {error}: run as root, or grant CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON"
+                )
             }
             XdpError::Unsupported(error) => {
                 write!(f, "this kernel has no XDP sockets: {error}: use one with CONFIG_XDP_SOCKETS, or kernel UDP")

@@ -22,7 +22,7 @@ use super::sys;
 use super::umem::{Area, Umem};
 use crate::error::NicError;
 use crate::packet::{InterfaceInfo, Verify};
-use crate::port::Nic;
+use crate::port::{Nic, Tx};
 
 use describe::Granted;
 use destinations::{Destinations, Origin};
@@ -91,6 +91,11 @@ impl XdpMonitor {
 }
 
 impl XdpNic {
+    /// The largest payload that the interface and the frames carry, in bytes.
+    pub fn datagram_bytes_max(&self) -> usize {
+        self.tx.datagram_bytes_max()
+    }
+
     /// Attaches the program, opens and binds the sockets, lays out all frames and fills the rings.
     ///
     /// # Errors

@@ -6,6 +6,24 @@ use std::path::{Path, PathBuf};
 use crate::Failure;
 use crate::out::say;
 
+/// What a demo's directory and ring are called, before its process id.
+const NAME: &str = "ticktape-demo-";
+
+/// Removes what killed demos left in `dir`: what carries the id of a process that is no more.
+fn sweep(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(rest) = name.to_str().and_then(|name| name.strip_prefix(NAME)) else { continue };
+        let digits = rest.split('.').next().unwrap_or_default();
+        let Ok(id) = digits.parse::<u32>() else { continue };
+        if !Path::new(&format!("/proc/{id}")).exists() {
+            // What can't be removed is somebody else's.
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let _ = if is_dir { std::fs::remove_dir_all(entry.path()) } else { std::fs::remove_file(entry.path()) };
+        }
+    }
+}
+
 /// A directory that is removed at the end, unless it is to be kept.
 pub struct Workspace {
     dir: PathBuf,
@@ -17,8 +35,10 @@ pub struct Workspace {
 impl Workspace {
     /// The directory `dir`, which must be new or empty, or a temporary one.
     pub fn new(dir: Option<&Path>, ring_dir: &Path, keep: bool) -> Result<Self, Failure> {
+        sweep(&std::env::temp_dir());
+        sweep(ring_dir);
         let Some(dir) = dir else {
-            let dir = std::env::temp_dir().join(format!("ticktape-demo-{}", std::process::id()));
+            let dir = std::env::temp_dir().join(format!("{NAME}{}", std::process::id()));
             std::fs::create_dir_all(&dir).map_err(|error| Failure::usage(format!("{}: {error}", dir.display())))?;
             return Ok(Workspace { dir, ring_dir: ring_dir.to_owned(), remove: !keep, made: true });
         };
@@ -39,7 +59,7 @@ impl Workspace {
 
     /// The ring's name: of this run alone.
     pub fn ring(&self) -> String {
-        format!("ticktape-demo-{}", std::process::id())
+        format!("{NAME}{}", std::process::id())
     }
 
     /// The feed's group and port. The port is derived from the process, so that two demos don't hear each other.
@@ -66,5 +86,28 @@ impl Drop for Workspace {
             let _ =
                 if self.made { std::fs::remove_dir_all(&self.dir) } else { std::fs::remove_dir_all(self.journal()) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_dead_left_is_swept() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let (dead, alive) = (child.id(), std::process::id());
+        child.wait().unwrap();
+        std::fs::create_dir(dir.path().join(format!("{NAME}{dead}"))).unwrap();
+        let files =
+            [format!("{NAME}{dead}.ring"), format!("{NAME}{alive}.lock"), format!("{NAME}x"), "other".to_string()];
+        files.iter().for_each(|name| std::fs::write(dir.path().join(name), b"").unwrap());
+        sweep(dir.path());
+        let mut left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        let mut kept: Vec<_> = files[1..].iter().map(std::ffi::OsString::from).collect();
+        kept.sort();
+        assert_eq!(left, kept);
     }
 }

@@ -164,11 +164,14 @@ impl fmt::Display for BpfError {
             }
             BpfError::Permission { action, error } => write!(
                 f,
-                "cannot {action}: {error}: run as root, or grant CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON \
+                "cannot {action}: {error}: run as root, or grant CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON \
                  (before Linux 5.11 also raise RLIMIT_MEMLOCK: ulimit -l unlimited)"
             ),
             BpfError::Unsupported { what, error } => write!(f, "this kernel has no {what}: {error}"),
             BpfError::Map { name, error } => write!(f, "cannot create the BPF map {name}: {error}"),
+            BpfError::Load { error, .. } if is_out_of_files(error) => {
+                write!(f, "cannot load the XDP program: {error}: raise the limit on open files (ulimit -n)")
+            }
             BpfError::Load { error, log, listing } => {
                 write!(f, "the kernel refuses the XDP program: {error}; please report this with what follows")?;
                 write!(f, "\nverifier log:\n{log}\nprogram:\n{listing}")
@@ -199,6 +202,11 @@ impl fmt::Display for BpfError {
             BpfError::TestRun { error } => write!(f, "cannot run the XDP program on a test frame: {error}"),
         }
     }
+}
+
+/// Whether there are no descriptors left, which is nothing that the program is to blame for.
+fn is_out_of_files(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 impl std::error::Error for BpfError {
