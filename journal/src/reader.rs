@@ -458,6 +458,11 @@ impl<D: Disk> JournalReader<D> {
                 None => self.known_durable()?,
             };
             if durable >= self.from {
+                // It was durable before this look, so a look from now on finds the segment: it was just being begun.
+                self.refresh()?;
+                if !self.segments.is_empty() {
+                    return Ok(true);
+                }
                 return Err(recover::missing(&self.dir, &self.segments, self.from, durable));
             }
             return Ok(false);

@@ -102,8 +102,10 @@ fn readers_of_a_busy_writer_never_see_damage() {
                 move || read_along(dir, first, slowness)
             })
         });
-        let seen = readers.map(|reader| reader.join().unwrap());
+        let seen = readers.map(|reader| reader.join());
         stop.store(true, Ordering::Relaxed);
+        // Only now, so that a reader's failure does not leave the writer going on for ever.
+        let seen = seen.map(Result::unwrap);
         let given_up = writer.join().unwrap();
         println!("{given_up} segments given up; (frames, times too old) of each reader: {seen:?}");
         assert!(given_up > 20 && seen.iter().all(|&(frames, _)| frames > 100));
