@@ -360,7 +360,7 @@ fn a_process_without_privilege_learns_which_it_needs() {
             return;
         };
         assert!(answer.starts_with(action), "with {capabilities:?}: {answer}");
-        assert!(action == "yes" || answer.contains("CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON"), "{answer}");
+        assert!(action == "yes" || answer.contains("CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON"), "{answer}");
     }
 }
 
