@@ -14,7 +14,7 @@
 //!
 //! ```no_run
 //! use ticktape_nic::lab::{A, B, Lab};
-//! # fn main() -> Result<(), ticktape_nic::lab::LabError> {
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let lab = Lab::new("echo")?;
 //! let socket = lab.run(B, || std::net::UdpSocket::bind("0.0.0.0:7"))?;
 //! let reached = lab.command(A, "ping", ["-c", "1", &lab.side(B).ip.to_string()])?;
