@@ -27,7 +27,10 @@ const BURST_BATCHES: usize = 128;
 const SEGMENT_BYTES: usize = 16 << 20;
 
 /// Appends of each strategy in each phase, at most: then the percentiles say no more.
-const ROUNDS_MAX: usize = 600;
+const APPENDS_MAX: usize = 600;
+
+/// Appends of one strategy in a row. The first after another's is not counted: it meets what that one left in the disk's queue.
+const TURN_APPENDS: usize = 12;
 
 /// How to calibrate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,13 +210,18 @@ impl Subject {
     }
 }
 
-/// Appends by each in turn, so that what else the box does meets all of them.
+/// A few appends by each in turn, so that what else the box does meets all of them.
 fn appends(subjects: &mut [Subject], budget: Duration) -> Result<[Latency; 3], JournalError> {
     let began = Instant::now();
     let mut samples: [Vec<Nanos>; 3] = Default::default();
-    for _ in 0..ROUNDS_MAX {
+    while samples[0].len() < APPENDS_MAX {
         for (subject, samples) in subjects.iter_mut().zip(&mut samples) {
-            samples.extend(subject.one()?);
+            if subject.one()?.is_none() {
+                continue;
+            }
+            for _ in 1..TURN_APPENDS {
+                samples.extend(subject.one()?);
+            }
         }
         if began.elapsed() >= budget {
             break;

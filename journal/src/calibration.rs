@@ -6,8 +6,8 @@ use ticktape_core::Nanos;
 
 use crate::strategy::Strategy;
 
-/// A strategy is left for a riskier one only for a gain of at least this many per cent: less is noise.
-const GAIN_PERCENT_MIN: u64 = 15;
+/// A strategy is left for a riskier one only for a gain of at least this many per cent: less is noise, in some hundred appends.
+const GAIN_PERCENT_MIN: u64 = 5;
 
 /// However fast it mostly is, one whose 99th percentile is so many times as long is no gain: who waits behind such an append waits
 /// for all of them.
@@ -81,13 +81,14 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Decides over what was measured: group, unless another one is clearly faster for one append at a time, nine times in
-    /// ten, and not much slower in the hundredth.
+    /// Decides over what was measured: group, unless another one is faster for one append at a time, half of the time and nine
+    /// times in ten, and not much slower in the hundredth.
     pub fn decide(measured: [Measured; 3], took_ns: Nanos) -> Calibration {
         let mut choice = &measured[0];
         for other in &measured[1..] {
             let (now, then) = (choice.relevant(), other.relevant());
-            let is_faster = then.p90_ns * 100 <= now.p90_ns * (100 - GAIN_PERCENT_MIN);
+            let gains = |then: Nanos, now: Nanos| then * 100 <= now * (100 - GAIN_PERCENT_MIN);
+            let is_faster = gains(then.p50_ns, now.p50_ns) && gains(then.p90_ns, now.p90_ns);
             if then.count >= SAMPLES_MIN && is_faster && then.p99_ns <= now.p99_ns * TAIL_FACTOR_MAX {
                 choice = other;
             }
@@ -156,7 +157,7 @@ mod tests {
         assert_eq!(choice([(200, Some(200)), (200, Some(200)), (60, Some(4000))]), Strategy::Group);
         assert_eq!(choice([(200, Some(900)), (200, Some(300)), (60, Some(4000))]), Strategy::Flush);
         // Hardly faster is not faster.
-        assert_eq!(choice([(200, None), (190, None), (180, None)]), Strategy::Group);
+        assert_eq!(choice([(200, None), (195, None), (192, None)]), Strategy::Group);
         // A tail of ticks is no gain, however short the rest.
         let mut ticks = measured([(200, None), (200, None), (60, None)]);
         ticks[2].quiet.p99_ns = 4_000;

@@ -7,7 +7,7 @@ use ticktape_core::Nanos;
 use crate::disk::{Disk, DiskError, FileId, Op, OpenMode, Outcome};
 use crate::error::JournalError;
 use crate::journal::Journal;
-use crate::limits::FILL_CHUNK_BYTES;
+use crate::limits::{FILL_CHUNK_BYTES, FILL_WRITE_BYTES};
 use crate::names;
 use crate::pipeline::{CLASS_CHORE, CLASS_SHIFT};
 use crate::recover::{at, run};
@@ -31,7 +31,7 @@ pub(crate) enum Chore {
     Open { path: PathBuf },
     /// Reserve its space.
     Preallocate(Spare),
-    /// Write so many bytes of zeros to it.
+    /// Write so many bytes of zeros to it, one write after the other.
     Fill(Spare, usize),
     /// Make its zeros and size durable.
     Sync(Spare),
@@ -43,8 +43,8 @@ pub(crate) enum Chore {
     FreeSpace,
     /// Close a file.
     Close { file: FileId },
-    /// Write zeros ahead of the commits.
-    FillCurrent { file: FileId, to: u64 },
+    /// Write zeros ahead of the commits up to `to`, and then up to `target`.
+    FillCurrent { file: FileId, to: u64, target: u64 },
     /// Give a segment its final name.
     Rename { file: FileId, to: PathBuf },
     /// Make that name durable.
@@ -96,7 +96,8 @@ impl<D: Disk> Journal<D> {
             Chore::Open { path } => disk.submit(token, Op::Open { path, mode: OpenMode::Create }),
             Chore::Preallocate(spare) => disk.submit(token, Op::Preallocate { file: spare.file, bytes: spare.bytes }),
             Chore::Fill(spare, bytes) => {
-                disk.submit(token, zeros(spare.file, spare.filled, spare.filled + *bytes as u64));
+                let to = spare.filled + (*bytes).min(FILL_WRITE_BYTES) as u64;
+                disk.submit(token, zeros(spare.file, spare.filled, to));
             }
             Chore::Sync(spare) => disk.submit(token, Op::Sync { file: spare.file }),
             Chore::SyncDir(_) | Chore::SyncName => disk.submit(token, Op::SyncDir { path: &self.dir }),
@@ -107,7 +108,7 @@ impl<D: Disk> Journal<D> {
             }
             Chore::FreeSpace => disk.submit(token, Op::FreeSpace { path: &self.dir }),
             Chore::Close { file } => disk.submit(token, Op::Close { file: *file }),
-            Chore::FillCurrent { file, to } => {
+            Chore::FillCurrent { file, to, .. } => {
                 let current = &mut self.segments.current;
                 current.filling_to = *to;
                 disk.submit(token, zeros(*file, current.filled, *to));
@@ -137,10 +138,15 @@ impl<D: Disk> Journal<D> {
                 self.segments.starved = None;
                 self.segments.partial = Some(spare);
             }
-            (Chore::Fill(mut spare, _), Outcome::Transferred(done)) => {
-                spare.filled += self.whole_blocks(done);
+            (Chore::Fill(mut spare, bytes), Outcome::Transferred(done)) => {
+                let whole = self.whole_blocks(done);
+                spare.filled += whole;
                 self.stats.filled_bytes += done as u64;
-                self.segments.partial = Some(spare);
+                match bytes.saturating_sub(whole as usize) {
+                    // Who waits for the spare takes it as it is.
+                    left if left > 0 && whole > 0 && !self.segments.wanted => self.begin(Chore::Fill(spare, left)),
+                    _ => self.segments.partial = Some(spare),
+                }
             }
             (Chore::Sync(spare), _) => self.begin(Chore::SyncDir(spare)),
             (Chore::SyncDir(spare), _) => {
@@ -157,12 +163,16 @@ impl<D: Disk> Journal<D> {
                 }
             }
             (Chore::Look, Outcome::Opened(file)) => self.begin(Chore::Close { file }),
-            (Chore::FillCurrent { file, .. }, Outcome::Transferred(done)) => {
+            (Chore::FillCurrent { file, target, .. }, Outcome::Transferred(done)) => {
                 let whole = self.whole_blocks(done);
                 let segment = self.segments.segment_mut(file);
                 segment.filled += whole;
                 segment.filling_to = segment.filled;
                 self.stats.filled_bytes += done as u64;
+                let goes_on = whole > 0 && self.segments.current.file == file;
+                if let Some(chore) = goes_on.then(|| self.fill_current(target)).flatten() {
+                    self.begin(chore);
+                }
             }
             (Chore::Rename { file, to }, _) => {
                 let segment = self.segments.segment_mut(file);
@@ -282,19 +292,26 @@ impl<D: Disk> Journal<D> {
 
     /// Zeros ahead in the current segment: as much again as is used, so that there are few bursts of them.
     fn next_fill(&mut self, now: Nanos) -> Option<Chore> {
-        let &Current { offset, filled, bytes, file, .. } = &self.segments.current;
+        let &Current { offset, filled, bytes, .. } = &self.segments.current;
         if !self.segments.fills || now < self.segments.fill_allowed_at || offset == 0 {
             return None;
         }
         let chunk = FILL_CHUNK_BYTES as u64;
         let (from, target) = (filled.max(offset), (2 * offset).max(chunk).min(bytes));
+        let chore = self.fill_current(target.min(from + chunk))?;
+        self.limit_fill(now, (target.min(from + chunk) - from) as usize);
+        Some(chore)
+    }
+
+    /// The next write of zeros in the current segment, if it has none up to `target`.
+    fn fill_current(&mut self, target: u64) -> Option<Chore> {
+        let current = &mut self.segments.current;
+        let from = current.filled.max(current.offset);
         if from >= target {
             return None;
         }
-        let to = target.min(from + chunk);
-        self.limit_fill(now, (to - from) as usize);
-        self.segments.current.filled = from;
-        Some(Chore::FillCurrent { file, to })
+        current.filled = from;
+        Some(Chore::FillCurrent { file: current.file, to: target.min(from + FILL_WRITE_BYTES as u64), target })
     }
 
     fn limit_fill(&mut self, now: Nanos, bytes: usize) {

@@ -41,8 +41,12 @@ pub const SEGMENT_BYTES_MIN: usize = 16 << 10;
 /// is not deleted only to be made anew at the next. More would only hold disk space.
 pub const SPARES_MAX: usize = 2;
 
-/// Zeros written by one step of the filler, in bytes. More would stand in the way of a commit; less would not keep ahead.
+/// Zeros written by one step of the filler, in bytes. Less would not keep ahead, at a step each millisecond.
 pub const FILL_CHUNK_BYTES: usize = 256 << 10;
+
+/// Zeros in one write of such a step: a commit that comes meanwhile waits for one write, not for all of them. Measured with 8 KiB commits:
+/// 256 KiB at once doubled the p99.9 of a durable append.
+pub const FILL_WRITE_BYTES: usize = 32 << 10;
 
 /// Bytes that a reader fetches at once, at most. From 256 KiB on the page cache is no faster.
 pub const READ_CHUNK_BYTES: usize = 1 << 20;
@@ -51,7 +55,8 @@ pub const READ_CHUNK_BYTES: usize = 1 << 20;
 pub const READ_START_BYTES: usize = 16 << 10;
 
 const _: () = assert!(DISK_DEPTH.is_power_of_two() && DISK_DEPTH >= WRITES_IN_FLIGHT_MAX + 8);
-const _: () = assert!(FILL_CHUNK_BYTES.is_multiple_of(ALIGNMENT_BYTES_MAX));
+const _: () = assert!(FILL_CHUNK_BYTES.is_multiple_of(FILL_WRITE_BYTES));
+const _: () = assert!(FILL_WRITE_BYTES.is_multiple_of(ALIGNMENT_BYTES_MAX));
 const _: () = assert!(
     READ_CHUNK_BYTES.is_multiple_of(ALIGNMENT_BYTES_MAX) && READ_START_BYTES.is_multiple_of(ALIGNMENT_BYTES_MAX)
 );

@@ -18,4 +18,3 @@ pub mod hop;
 pub mod host;
 pub mod jitter;
 pub mod pin;
-mod sys;

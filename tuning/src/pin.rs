@@ -96,21 +96,18 @@ pub fn keep_to(cores: &[usize]) -> io::Result<()> {
     sched_setaffinity(Pid::from_raw(0), &set).map_err(io::Error::from)
 }
 
-/// The slice of a thread that stays behind, in nanoseconds: the shortest that the kernel grants. Whoever wakes up on its core waits
-/// no longer for it.
-const BEHIND_SLICE_NS: u64 = 100_000;
-
-/// How nice such a thread is: it gets about a tenth of a core that somebody else never leaves. Not less, as it holds locks that
-/// others need now and then: of a directory, of the process's memory. `SCHED_IDLE` would keep them waiting for seconds.
+/// How nice a thread is that stays behind: it gets about a tenth of a core that somebody else never leaves. Not less, as it holds
+/// locks that others need now and then: of a directory, of the process's memory. `SCHED_IDLE` would keep them waiting for seconds.
+/// It keeps ordinary time slices: a shorter one is an earlier deadline, in the eyes of the scheduler, so that whoever wakes up on
+/// its core would wait for the next tick (measured: 4 ms).
 const BEHIND_NICE: i32 = 10;
 
-/// Lets others go first wherever the calling thread and they want one core: they get most of it, and whoever wakes up there gets
-/// it within a tenth of a millisecond.
+/// Lets others go first wherever the calling thread and they want one core: they get most of it.
 ///
 /// # Errors
 /// What the kernel says.
 pub fn stay_behind() -> io::Result<()> {
-    crate::sys::set_slice(BEHIND_NICE, BEHIND_SLICE_NS)
+    set_nice(BEHIND_NICE)
 }
 
 /// Ends [`stay_behind`]: the calling thread gets its fair share again. Needs the right to lower a niceness.
@@ -118,7 +115,17 @@ pub fn stay_behind() -> io::Result<()> {
 /// # Errors
 /// What the kernel says.
 pub fn stand_level() -> io::Result<()> {
-    crate::sys::set_slice(0, BEHIND_SLICE_NS)
+    set_nice(0)
+}
+
+/// Whether the kernel shares cores out among sessions, whatever the number of their threads: `kernel.sched_autogroup_enabled`.
+pub fn groups_sessions() -> bool {
+    std::fs::read("/proc/sys/kernel/sched_autogroup_enabled").is_ok_and(|text| text.starts_with(b"1"))
+}
+
+/// On Linux the niceness is each thread's own.
+fn set_nice(nice: i32) -> io::Result<()> {
+    rustix::process::setpriority_process(None, nice).map_err(io::Error::from)
 }
 
 /// Names the calling thread, as `top -H` and `/proc` show it. Cut to [`NAME_BYTES_MAX`] bytes, and at a zero byte.

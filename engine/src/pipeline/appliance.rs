@@ -210,7 +210,7 @@ impl Appliance {
             Opened::Xdp(nic, why) => build_captured::<S, _>(config, service, spinning_cores, calibration, *nic, &why)?,
         };
         appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
-        appliance.choices.idle = format!("{} (asked for {})", idle.strategy, config.idle);
+        appliance.choices.idle = format!("{} (asked for {}){}", idle.strategy, config.idle, autogroup_advice(idle));
         if let Some((recorder, settings)) = recorder.zip(config.capture.as_ref()) {
             let spare = spare_cores(&usable, &cores);
             appliance.choices.capture = Some(capture::Described(settings, config, &spare).to_string());
@@ -218,7 +218,7 @@ impl Appliance {
         }
         appliance.spawn(&plan, &cores, idle, stages)?;
         if let Some(mut seed) = shadow {
-            seed.cores = spare_cores(&usable, &cores);
+            seed.cores = shadow_cores(&plan, &usable, &cores);
             appliance.choices.snapshots = Some(describe_snapshots(&seed));
             let service = service.clone();
             appliance.start_thread("tt-shadow", move || vec![shadow::run::<S>(seed, &service)])?;
@@ -639,8 +639,22 @@ fn egress_config(config: &ApplianceConfig, epoch: u32, schema_version: u32) -> E
 
 /// The cores for work that nobody waits for: those that no stage is pinned to, if there are such.
 fn spare_cores(usable: &[usize], taken: &[usize]) -> Vec<usize> {
-    let spare: Vec<usize> = usable.iter().copied().filter(|core| !taken.contains(core)).collect();
-    if spare.is_empty() { usable.to_vec() } else { spare }
+    first_of(usable, &[taken])
+}
+
+/// As [`spare_cores`]; where none is spare, the shadow stays off those where orders wait, if it can: a snapshot keeps a core busy
+/// for seconds, and the kernel ends its turn there at a tick, some milliseconds late.
+fn shadow_cores(plan: &CorePlan, usable: &[usize], taken: &[usize]) -> Vec<usize> {
+    let in_path = |stage: &StageName| matches!(stage, StageName::Sequencer | StageName::Executor);
+    let slots = plan.slots().iter().zip(taken);
+    let hot: Vec<usize> = slots.filter(|(slot, _)| slot.stages.iter().any(in_path)).map(|(_, &core)| core).collect();
+    first_of(usable, &[taken, &hot])
+}
+
+/// What is left of `usable` without the first of the sets that leave any; all of it where none does.
+fn first_of(usable: &[usize], without: &[&[usize]]) -> Vec<usize> {
+    let left = |taken: &&[usize]| usable.iter().copied().filter(|core| !taken.contains(core)).collect::<Vec<_>>();
+    without.iter().map(left).find(|left| !left.is_empty()).unwrap_or_else(|| usable.to_vec())
 }
 
 fn describe_snapshots(seed: &Seed) -> String {
@@ -652,6 +666,15 @@ fn describe_snapshots(seed: &Seed) -> String {
         every_ms as f64 / 1000.0,
         if compact { "given up" } else { "kept" }
     )
+}
+
+/// Where cores are shared, the kernel's own workers compete with this process as a whole (measured: a completed write waited up
+/// to 78 ms for the worker that says so).
+fn autogroup_advice(idle: Idle) -> &'static str {
+    if idle.has_spare_core || !pin::groups_sessions() {
+        return "";
+    }
+    "; cores are shared: kernel.sched_autogroup_enabled = 0 spares the disk's workers waits of many milliseconds"
 }
 
 fn describe_cores(plan: &CorePlan, cores: &[usize], usable: usize) -> String {

@@ -195,8 +195,13 @@ fn rows_of(options: &Options, cores: Cores, state_bytes: u64, tier: Tier, rounds
     let last = with.last().expect("one round at least");
     let notes = vec![format!(
         "snapshot of {mib} MiB, tier {tier_name}: {:.1} s from the part load's start to the verified file, {:.0} commands/s; \
-         sequencer, executor and egress on core {}, journaler, publisher and client on core {}, the shadow on what they leave of both",
-        last.seconds, last.rate, cores.here, cores.there
+         sequencer, executor and egress on core {}, journaler, publisher, client and shadow on core {}; \
+         kernel.sched_autogroup_enabled = {}",
+        last.seconds,
+        last.rate,
+        cores.here,
+        cores.there,
+        u8::from(ticktape_tuning::pin::groups_sessions())
     )];
     Ok(Outcome { rows, percentiles, notes })
 }
