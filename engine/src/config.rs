@@ -134,6 +134,9 @@ pub struct FeedConfig {
     pub a: SocketAddrV4,
     /// The same of feed B, if there is one.
     pub b: Option<SocketAddrV4>,
+    /// Where replicas ask for what they missed: single messages and the commit watermark over UDP, bulk over TCP, on one port number.
+    #[serde(default)]
+    pub repair: Option<SocketAddrV4>,
     /// Address of the interface that the feeds leave by.
     #[serde(default = "loopback")]
     pub interface: Ipv4Addr,
@@ -145,12 +148,18 @@ pub struct FeedConfig {
 impl FeedConfig {
     /// One feed to `a`, leaving by the loopback interface.
     pub fn on_loopback(a: SocketAddrV4) -> Self {
-        FeedConfig { a, b: None, interface: loopback(), stream: stream_name() }
+        FeedConfig { a, b: None, repair: None, interface: loopback(), stream: stream_name() }
     }
 
     /// The stream's name as a number, in base 36.
     pub fn stream(&self) -> u32 {
         u32::from_str_radix(&self.stream, 36).unwrap_or(0)
+    }
+
+    /// Why `stream` can't be a stream's name, if it can't.
+    pub(crate) fn check_stream(stream: &str) -> Result<(), String> {
+        let fits = stream.len() == 4 && stream.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
+        if fits { Ok(()) } else { Err(format!("{stream:?} is not four characters of 0-9 and A-Z")) }
     }
 }
 
@@ -505,11 +514,7 @@ impl ApplianceConfig {
             capture.validate(self.datagram_bytes_max)?;
         }
         if let Some(feed) = &self.feed {
-            let fits = feed.stream.len() == 4
-                && feed.stream.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
-            if !fits {
-                return bad("feed.stream", format!("{:?} is not four characters of 0-9 and A-Z", feed.stream));
-            }
+            FeedConfig::check_stream(&feed.stream).or_else(|message| bad("feed.stream", message))?;
         }
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! The shadow: a replica of the state that takes the snapshots, so that the live one never stands still for them.
 //!
 //! It reads the log behind the durable watermark, from the ring while it keeps up and from the journal after it was away
-//! with a snapshot. Nothing waits for it: it is no gate of the ring.
+//! with a snapshot. Nothing waits for it: it is no gate of the ring. On another box than the leader's it is the executor: it stops
+//! at commit, hands on what the service says, and takes snapshots only where that is wanted.
 //!
 //! Order of a poll: let the disk work on the snapshot that is being written, tell what is covered, apply a bounded batch;
 //! at a mark, when no snapshot is being written, take the next.
-//! Invariant: it applies only what is durable, so no snapshot is ever ahead of the journal.
+//! Invariant: it applies only what is durable here, so no snapshot is ever ahead of the journal; and only what is committed, where
+//! that is told apart.
 
 use std::fmt;
 use std::path::Path;
@@ -40,6 +42,39 @@ impl Covered {
     pub fn get(&self) -> Seq {
         Seq(self.0.load(Ordering::Acquire))
     }
+}
+
+/// Up to where a replica may apply what it has: one word from who hears the leader to who computes the state. Only grows.
+#[derive(Clone, Debug)]
+pub struct Committed(Arc<AtomicU64>);
+
+impl Committed {
+    /// Nothing after `seq` yet.
+    pub fn new(seq: Seq) -> Self {
+        Committed(Arc::new(AtomicU64::new(seq.0)))
+    }
+
+    /// Everything up to `seq` is.
+    pub fn raise(&self, seq: Seq) {
+        // Relaxed: the number is all there is to it; the frames come by the ring or the disk.
+        self.0.fetch_max(seq.0, Ordering::Relaxed);
+    }
+
+    /// The last that is.
+    pub fn get(&self) -> Seq {
+        Seq(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// What is told of each output, in order: the frame that caused it, and it.
+pub type OnOutput<S> = Box<dyn FnMut(Seq, <S as Service>::Output) + Send>;
+
+/// What sets the executor of a replica apart from the shadow beside a leader.
+pub struct Replicating<S: Service> {
+    /// Where it stops.
+    pub committed: Committed,
+    /// Who hears what the service says.
+    pub on_output: Option<OnOutput<S>>,
 }
 
 /// Why a shadow can't go on.
@@ -84,9 +119,12 @@ pub struct ShadowCounters {
 pub struct Shadow<S: Service, D: Disk> {
     tail: Tail,
     state: State<S>,
-    writer: SnapshotWriter<D>,
-    digests: rtrb::Producer<Mark>,
+    /// Where snapshots are taken.
+    writer: Option<SnapshotWriter<D>>,
+    /// Where a sequencer wants to know of them.
+    digests: Option<rtrb::Producer<Mark>>,
     covered: Covered,
+    committed: Option<Committed>,
     counters: ShadowCounters,
     snapshot_error: Option<String>,
 }
@@ -94,6 +132,7 @@ pub struct Shadow<S: Service, D: Disk> {
 struct State<S: Service> {
     machine: Machine<S>,
     tails: Tails,
+    on_output: Option<OnOutput<S>>,
 }
 
 impl<S: Service, D: Disk> Shadow<S, D> {
@@ -111,19 +150,54 @@ impl<S: Service, D: Disk> Shadow<S, D> {
         digests: rtrb::Producer<Mark>,
         covered: Covered,
     ) -> Result<Self, ShadowError> {
+        let mut shadow = Shadow::new(dir, ring, restored, covered)?;
+        shadow.write_snapshots(dir, disk, pace)?;
+        shadow.digests = Some(digests);
+        Ok(shadow)
+    }
+
+    /// The executor of a replica: as [`Shadow::open`], but it stops at commit. `snapshots` are written where given.
+    ///
+    /// # Errors
+    /// As [`Shadow::open`].
+    pub fn open_replica(
+        dir: &Path,
+        ring: Follower,
+        restored: Restored<S>,
+        replicating: Replicating<S>,
+        snapshots: Option<(D, SnapshotPace)>,
+        covered: Covered,
+    ) -> Result<Self, ShadowError> {
+        let mut shadow = Shadow::new(dir, ring, restored, covered)?;
+        if let Some((disk, pace)) = snapshots {
+            shadow.write_snapshots(dir, disk, pace)?;
+        }
+        replicating.committed.raise(shadow.state.machine.applied());
+        shadow.committed = Some(replicating.committed);
+        shadow.state.on_output = replicating.on_output;
+        Ok(shadow)
+    }
+
+    fn new(dir: &Path, ring: Follower, restored: Restored<S>, covered: Covered) -> Result<Self, ShadowError> {
         let Restored { machine, tails, .. } = restored;
         let from = machine.applied().next();
         let tail = Tail::beside(dir, ring, from, Horizon::Durable).map_err(ShadowError::Tail)?;
-        let writer = SnapshotWriter::new(disk, dir, pace).map_err(ShadowError::Snapshots)?.for_log(machine.log_id);
         Ok(Shadow {
             tail,
-            state: State { machine, tails },
-            writer,
-            digests,
+            state: State { machine, tails, on_output: None },
+            writer: None,
+            digests: None,
             covered,
+            committed: None,
             counters: ShadowCounters::default(),
             snapshot_error: None,
         })
+    }
+
+    fn write_snapshots(&mut self, dir: &Path, disk: D, pace: SnapshotPace) -> Result<(), ShadowError> {
+        let writer = SnapshotWriter::new(disk, dir, pace).map_err(ShadowError::Snapshots)?;
+        self.writer = Some(writer.for_log(self.state.machine.log_id));
+        Ok(())
     }
 
     /// One duty cycle; returns the frames applied plus the disk's work.
@@ -131,7 +205,7 @@ impl<S: Service, D: Disk> Shadow<S, D> {
     /// # Errors
     /// [`ShadowError`]: the log and this replica disagree, or the log can't be read. It must not be polled again.
     pub fn poll(&mut self, now: Nanos) -> Result<usize, ShadowError> {
-        let work = self.writer.poll(now);
+        let work = self.writer.as_mut().map_or(0, |writer| writer.poll(now));
         if work > 0 {
             self.look_at_the_writer();
         }
@@ -139,22 +213,28 @@ impl<S: Service, D: Disk> Shadow<S, D> {
     }
 
     fn look_at_the_writer(&mut self) {
-        if let Some(meta) = self.writer.take_written() {
+        let Some(writer) = &mut self.writer else { return };
+        if let Some(meta) = writer.take_written() {
             self.counters.snapshots += 1;
             self.counters.last_snapshot = meta.seq.0;
         }
-        if self.writer.failures() > self.counters.failed_snapshots {
-            self.counters.failed_snapshots = self.writer.failures();
-            self.snapshot_error = self.writer.failed().map(ToString::to_string);
+        if writer.failures() > self.counters.failed_snapshots {
+            self.counters.failed_snapshots = writer.failures();
+            self.snapshot_error = writer.failed().map(ToString::to_string);
         }
-        if let Some(seq) = self.writer.oldest_verified() {
+        if let Some(seq) = writer.oldest_verified() {
             self.covered.set(seq);
         }
     }
 
     fn apply(&mut self) -> Result<usize, ShadowError> {
+        let allowed = self
+            .committed
+            .as_ref()
+            .map_or(u64::MAX, |committed| committed.get().0.saturating_sub(self.state.machine.applied().0));
+        let most = usize::try_from(allowed).unwrap_or(usize::MAX).min(FRAMES_PER_POLL_MAX);
         let mut applied = 0;
-        while applied < FRAMES_PER_POLL_MAX {
+        while applied < most {
             let (state, mut step, mut marked) = (&mut self.state, Ok(()), false);
             // One at a time: a snapshot is of the state right after its mark.
             let drained = self.tail.drain(1, |frame| {
@@ -166,8 +246,8 @@ impl<S: Service, D: Disk> Shadow<S, D> {
                 break;
             }
             applied += 1;
-            if marked && !self.writer.is_busy() {
-                self.take_snapshot();
+            if marked {
+                self.at_mark();
             }
         }
         self.counters.applied = self.state.machine.applied().0;
@@ -175,20 +255,38 @@ impl<S: Service, D: Disk> Shadow<S, D> {
         Ok(applied)
     }
 
+    fn at_mark(&mut self) {
+        if self.writer.as_ref().is_some_and(|writer| !writer.is_busy()) {
+            self.take_snapshot();
+        } else if self.committed.is_some() {
+            // What a mark to come says of this point is then compared with the state as well, not only with the outputs.
+            let machine = &mut self.state.machine;
+            machine.note_state_digest(machine.applied(), machine.state_digest());
+        }
+    }
+
     fn take_snapshot(&mut self) {
-        let State { machine, tails } = &mut self.state;
-        let snapshot = machine.to_snapshot_in(tails, self.writer.take_body().unwrap_or_default());
+        let Some(writer) = &mut self.writer else { return };
+        let State { machine, tails, .. } = &mut self.state;
+        let snapshot = machine.to_snapshot_in(tails, writer.take_body().unwrap_or_default());
         let meta = snapshot.meta();
         machine.note_state_digest(meta.seq, meta.state_digest);
         let mark = Mark { at: meta.seq, state_digest: meta.state_digest, output_hash: meta.output_hash };
-        // Where the sequencer has not fetched the earlier ones, one more tells nobody more.
-        let _ = self.digests.push(mark);
-        self.writer.begin(snapshot);
+        if let Some(digests) = &mut self.digests {
+            // Where the sequencer has not fetched the earlier ones, one more tells nobody more.
+            let _ = digests.push(mark);
+        }
+        writer.begin(snapshot);
     }
 
     /// How far it is behind what is durable.
     pub fn frames_behind(&self) -> u64 {
         self.tail.durable().0.saturating_sub(self.state.machine.applied().0)
+    }
+
+    /// The state.
+    pub fn machine(&self) -> &Machine<S> {
+        &self.state.machine
     }
 
     /// What it did.
@@ -207,6 +305,9 @@ impl<S: Service> State<S> {
         loop {
             let progress = self.machine.step(frame)?;
             self.machine.outputs(frame.seq).for_each(|output| self.tails.push(&output));
+            if let Some(on_output) = &mut self.on_output {
+                self.machine.take_outputs().for_each(|output| on_output(frame.seq, output));
+            }
             if progress == Progress::Applied {
                 return Ok(());
             }
