@@ -96,11 +96,11 @@ pub fn keep_to(cores: &[usize]) -> io::Result<()> {
     sched_setaffinity(Pid::from_raw(0), &set).map_err(io::Error::from)
 }
 
-/// How nice a thread is that stays behind: it gets about a tenth of a core that somebody else never leaves. Not less, as it holds
+/// How nice a thread is that stays behind: it gets about a quarter of a core that somebody else never leaves. Not less, as it holds
 /// locks that others need now and then: of a directory, of the process's memory. `SCHED_IDLE` would keep them waiting for seconds.
 /// It keeps ordinary time slices: a shorter one is an earlier deadline, in the eyes of the scheduler, so that whoever wakes up on
 /// its core would wait for the next tick (measured: 4 ms).
-const BEHIND_NICE: i32 = 10;
+const BEHIND_NICE: i32 = 5;
 
 /// Lets others go first wherever the calling thread and they want one core: they get most of it.
 ///
@@ -191,7 +191,7 @@ mod tests {
             let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
             // The fields after the name in parentheses begin with the third; the niceness is the 19th.
             let (_, after) = stat.rsplit_once(')').unwrap();
-            assert_eq!(after.split_whitespace().nth(19 - 3), Some("10"));
+            assert_eq!(after.split_whitespace().nth(19 - 3), Some("5"));
         })
         .join()
         .unwrap();
