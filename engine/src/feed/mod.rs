@@ -8,15 +8,30 @@
 //! Invariant: message n of a session is the same bytes in every packet that carries it, on A, on B and in a repair.
 //! Invariant: a packet never exceeds one datagram; what would not fit is refused before it is numbered.
 
+mod arbiter;
 pub mod mold;
 mod publisher;
+mod repair;
+mod rewinder;
 mod session;
+mod slots;
+pub mod status;
+mod status_reporter;
+mod status_tracker;
 
 use crate::link::layout::Table;
 
+pub use arbiter::{
+    Arbiter, ArbiterConfig, ArbiterCounters, Arrival, Drop, FeedEvent, Side, SideCounters, Verify,
+};
 pub use mold::{MoldError, MoldMessages, MoldPacket, MoldRequest, Packer};
 pub use publisher::{FeedConfig, FeedCounters, Publisher};
+pub use repair::{RepairConfig, RepairCounters};
+pub use rewinder::{Answer, History, HistoryRead, Rewinder, RewinderConfig, RewinderCounters};
 pub use session::{FeedSession, FeedSessionError};
+pub use status::{Commit, Status, StatusError};
+pub use status_reporter::{Followed, Reporter, ReporterConfig, ReporterCounters, StatusDrop};
+pub use status_tracker::{CommitDrop, CommitTracker, TakenBack, TrackerConfig, TrackerCounters};
 
 /// Every table of WIRE.md, "Feed", in its order.
 pub const TABLES: [Table; 3] = [

@@ -1,0 +1,263 @@
+//! The leader's side of Status and Commit: who follows, how far each is, and what each is to be told.
+//!
+//! Order of a duty cycle: statuses in, the commit watermark in, Commits out. Pure: the wiring owns the socket.
+//!
+//! Invariant: no Commit says more than the watermark that was set last.
+//! Invariant: the table is bounded; who is silent for too long leaves it, and a newcomer to a full one is refused.
+
+use std::net::SocketAddrV4;
+
+use ticktape_core::{Nanos, Seq};
+
+use super::status::{COMMIT_BYTES, Commit, Status, StatusError};
+
+/// How a leader reports.
+#[derive(Clone, Copy, Debug)]
+pub struct ReporterConfig {
+    /// Which stream, as in the feed's session.
+    pub stream: u32,
+    /// The leader's epoch.
+    pub epoch: u64,
+    /// The most replicas that are told. Each costs a datagram for every `coalesce_ns`.
+    pub replicas_max: usize,
+    /// A moved watermark is told at most this often. Shorter costs datagrams, longer is latency at the replicas.
+    pub coalesce_ns: u64,
+    /// A watermark that stands still is told at least this often.
+    pub heartbeat_ns: u64,
+    /// A replica from which nothing came for so long is told nothing more.
+    pub silence_ns: u64,
+}
+
+impl ReporterConfig {
+    /// As the design has it: told within 100 µs, every 20 ms in any case, forgotten after 3 s; 16 replicas.
+    pub fn new(stream: u32, epoch: u64) -> Self {
+        ReporterConfig {
+            stream,
+            epoch,
+            replicas_max: 16,
+            coalesce_ns: 100_000,
+            heartbeat_ns: 20_000_000,
+            silence_ns: 3_000_000_000,
+        }
+    }
+}
+
+/// Why a Status was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StatusDrop {
+    /// It is no Status.
+    Malformed(StatusError),
+    /// Of another stream.
+    ForeignStream,
+    /// Of a higher epoch than this leader's: there is another, newer one.
+    HigherEpoch,
+    /// Overtaken by a later one of the same replica.
+    Stale,
+    /// There is no room for one more replica.
+    TooMany,
+}
+
+impl StatusDrop {
+    /// How many reasons there are.
+    pub const COUNT: usize = StatusError::ALL.len() + Self::OTHERS.len();
+
+    const OTHERS: [StatusDrop; 4] =
+        [StatusDrop::ForeignStream, StatusDrop::HigherEpoch, StatusDrop::Stale, StatusDrop::TooMany];
+
+    /// Every reason, in index order.
+    pub fn all() -> impl Iterator<Item = StatusDrop> {
+        StatusError::ALL.into_iter().map(StatusDrop::Malformed).chain(StatusDrop::OTHERS)
+    }
+
+    /// Its place in [`StatusDrop::all`].
+    pub const fn index(self) -> usize {
+        let other = match self {
+            StatusDrop::Malformed(error) => return error.index(),
+            StatusDrop::ForeignStream => 0,
+            StatusDrop::HigherEpoch => 1,
+            StatusDrop::Stale => 2,
+            StatusDrop::TooMany => 3,
+        };
+        StatusError::ALL.len() + other
+    }
+
+    /// A short name for metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            StatusDrop::Malformed(error) => error.name(),
+            StatusDrop::ForeignStream => "foreign_stream",
+            StatusDrop::HigherEpoch => "higher_epoch",
+            StatusDrop::Stale => "stale",
+            StatusDrop::TooMany => "too_many_replicas",
+        }
+    }
+}
+
+/// What a reporter did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReporterCounters {
+    /// Statuses that were taken.
+    pub statuses: u64,
+    /// Commits that were handed out.
+    pub commits: u64,
+    /// Replicas that were forgotten because they were silent.
+    pub silent: u64,
+    /// Statuses that were dropped, by [`StatusDrop::index`].
+    pub drops: [u64; StatusDrop::COUNT],
+}
+
+impl Default for ReporterCounters {
+    fn default() -> Self {
+        ReporterCounters { statuses: 0, commits: 0, silent: 0, drops: [0; StatusDrop::COUNT] }
+    }
+}
+
+/// What is known of one replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Followed {
+    /// Where its last Status came from, and Commits go to.
+    pub address: SocketAddrV4,
+    /// Its last Status.
+    pub status: Status,
+    /// When that came.
+    pub heard_at: Nanos,
+    told_at: Nanos,
+    /// `None` before it was told anything.
+    told: Option<Seq>,
+}
+
+/// A leader's table of its replicas.
+#[derive(Debug)]
+pub struct Reporter {
+    config: ReporterConfig,
+    commit: Seq,
+    followed: Vec<Followed>,
+    /// Where the last look for something to tell ended, so that each has its turn.
+    turn: usize,
+    superseded_by: Option<u64>,
+    counters: ReporterCounters,
+}
+
+impl Reporter {
+    /// A table of nobody. Allocates here, and nothing later.
+    ///
+    /// # Panics
+    /// For an epoch of 0, or a table without room.
+    pub fn new(config: &ReporterConfig) -> Self {
+        assert!(config.epoch > 0 && config.replicas_max > 0, "an epoch, and room for a replica");
+        Reporter {
+            config: *config,
+            commit: Seq::ZERO,
+            followed: Vec::with_capacity(config.replicas_max),
+            turn: 0,
+            superseded_by: None,
+            counters: ReporterCounters::default(),
+        }
+    }
+
+    /// A datagram for which [`is_status`](super::status::is_status) holds came from `source`.
+    ///
+    /// # Errors
+    /// [`StatusDrop`], counted.
+    pub fn on_status(&mut self, now: Nanos, source: SocketAddrV4, datagram: &[u8]) -> Result<Status, StatusDrop> {
+        let taken = self.take(now, source, datagram);
+        match taken {
+            Ok(_) => self.counters.statuses += 1,
+            Err(reason) => self.counters.drops[reason.index()] += 1,
+        }
+        taken
+    }
+
+    fn take(&mut self, now: Nanos, source: SocketAddrV4, datagram: &[u8]) -> Result<Status, StatusDrop> {
+        let status = Status::decode(datagram).map_err(StatusDrop::Malformed)?;
+        if status.stream != self.config.stream {
+            return Err(StatusDrop::ForeignStream);
+        }
+        if status.epoch > self.config.epoch {
+            self.superseded_by = self.superseded_by.max(Some(status.epoch));
+            return Err(StatusDrop::HigherEpoch);
+        }
+        if let Some(known) = self.followed.iter_mut().find(|known| known.status.replica == status.replica) {
+            if status.number <= known.status.number {
+                return Err(StatusDrop::Stale);
+            }
+            if known.address != source {
+                // Nobody there was told anything.
+                known.told = None;
+            }
+            (known.address, known.status, known.heard_at) = (source, status, now);
+            return Ok(status);
+        }
+        if self.followed.len() == self.config.replicas_max {
+            self.forget_silent(now);
+        }
+        if self.followed.len() == self.config.replicas_max {
+            return Err(StatusDrop::TooMany);
+        }
+        self.followed.push(Followed { address: source, status, heard_at: now, told_at: 0, told: None });
+        Ok(status)
+    }
+
+    /// Everything up to `commit` is committed in this epoch. Where commit = sequenced: what was sequenced.
+    ///
+    /// # Panics
+    /// Where it would move backwards.
+    pub fn set_commit(&mut self, commit: Seq) {
+        assert!(commit >= self.commit, "commit moves from {} back to {commit}", self.commit);
+        self.commit = commit;
+    }
+
+    /// The next Commit to send, and to whom; call until there is none.
+    pub fn poll_transmit(&mut self, now: Nanos) -> Option<(SocketAddrV4, [u8; COMMIT_BYTES])> {
+        self.forget_silent(now);
+        let commit = self.commit;
+        let due = (0..self.followed.len())
+            .map(|step| (self.turn + step) % self.followed.len())
+            .find(|&at| now >= due_at(&self.followed[at], commit, &self.config))?;
+        let known = &mut self.followed[due];
+        (known.told, known.told_at) = (Some(commit), now);
+        self.turn = due + 1;
+        self.counters.commits += 1;
+        let word = Commit { stream: self.config.stream, epoch: self.config.epoch, commit };
+        Some((known.address, word.encode()))
+    }
+
+    /// When [`Reporter::poll_transmit`] has something to do, if nothing happens before; `None` where nobody follows.
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        let silence_ns = self.config.silence_ns;
+        let at =
+            |known: &Followed| due_at(known, self.commit, &self.config).min(known.heard_at.saturating_add(silence_ns));
+        self.followed.iter().map(at).min()
+    }
+
+    fn forget_silent(&mut self, now: Nanos) {
+        let before = self.followed.len();
+        let silence_ns = self.config.silence_ns;
+        self.followed.retain(|known| now < known.heard_at.saturating_add(silence_ns));
+        self.counters.silent += (before - self.followed.len()) as u64;
+    }
+
+    /// Who follows at the moment.
+    pub fn followed(&self) -> &[Followed] {
+        &self.followed
+    }
+
+    /// The highest epoch above its own that a replica has named: this leader's reign is over.
+    pub fn superseded_by(&self) -> Option<u64> {
+        self.superseded_by
+    }
+
+    /// What it did.
+    pub fn counters(&self) -> &ReporterCounters {
+        &self.counters
+    }
+}
+
+/// When a replica is to be told the watermark.
+fn due_at(known: &Followed, commit: Seq, config: &ReporterConfig) -> Nanos {
+    match known.told {
+        None => 0,
+        Some(told) if told < commit => known.told_at.saturating_add(config.coalesce_ns),
+        Some(_) => known.told_at.saturating_add(config.heartbeat_ns),
+    }
+}

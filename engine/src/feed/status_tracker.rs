@@ -1,0 +1,325 @@
+//! The replica's side of Status and Commit: up to where it may act on its log, and what it tells the leader.
+//!
+//! Invariant: what is committed here is the lesser of the leader's word and the replica's own verified prefix, and only grows
+//! within an epoch.
+//! Invariant: a leader's word counts only for the log of its own epoch: the replica's log must have come to it.
+//! Invariant: after a higher epoch was heard of, lower ones are not believed, for as long as it goes on to be heard.
+
+use ticktape_core::{Nanos, Seq};
+
+use super::status::{Commit, STATUS_BYTES, Status, StatusError};
+
+/// How a replica tracks commits and reports.
+#[derive(Clone, Copy, Debug)]
+pub struct TrackerConfig {
+    /// Which stream, as in the feed's session.
+    pub stream: u32,
+    /// The replica's own number, kept over its restarts; not 0.
+    pub replica: u64,
+    /// Statuses are numbered from here on: above all that this replica sent before, such as the wall clock in nanoseconds.
+    pub first_number: u64,
+    /// The epoch that the replica's log is in; 0 before it has one.
+    pub epoch: u64,
+    /// What was known to be committed before, from a snapshot, or what a catch-up said.
+    pub committed: Seq,
+    /// A prefix that moved is told at most this often.
+    pub coalesce_ns: u64,
+    /// One that stands still is told at least this often; the leader forgets who is silent.
+    pub heartbeat_ns: u64,
+    /// A leader that said nothing for so long is reported silent.
+    pub silence_ns: u64,
+}
+
+impl TrackerConfig {
+    /// Told within 100 µs, every 20 ms in any case; a leader is silent after 1 s.
+    pub fn new(stream: u32, replica: u64, first_number: u64) -> Self {
+        TrackerConfig {
+            stream,
+            replica,
+            first_number,
+            epoch: 0,
+            committed: Seq::ZERO,
+            coalesce_ns: 100_000,
+            heartbeat_ns: 20_000_000,
+            silence_ns: 1_000_000_000,
+        }
+    }
+}
+
+/// Why a Commit was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CommitDrop {
+    /// It is no Commit.
+    Malformed(StatusError),
+    /// Of another stream.
+    ForeignStream,
+    /// Of a reign that is over.
+    StaleEpoch,
+    /// Overtaken by a later one.
+    Stale,
+}
+
+impl CommitDrop {
+    /// How many reasons there are.
+    pub const COUNT: usize = StatusError::ALL.len() + Self::OTHERS.len();
+
+    const OTHERS: [CommitDrop; 3] = [CommitDrop::ForeignStream, CommitDrop::StaleEpoch, CommitDrop::Stale];
+
+    /// Every reason, in index order.
+    pub fn all() -> impl Iterator<Item = CommitDrop> {
+        StatusError::ALL.into_iter().map(CommitDrop::Malformed).chain(CommitDrop::OTHERS)
+    }
+
+    /// Its place in [`CommitDrop::all`].
+    pub const fn index(self) -> usize {
+        let other = match self {
+            CommitDrop::Malformed(error) => return error.index(),
+            CommitDrop::ForeignStream => 0,
+            CommitDrop::StaleEpoch => 1,
+            CommitDrop::Stale => 2,
+        };
+        StatusError::ALL.len() + other
+    }
+
+    /// A short name for metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CommitDrop::Malformed(error) => error.name(),
+            CommitDrop::ForeignStream => "foreign_stream",
+            CommitDrop::StaleEpoch => "stale_epoch",
+            CommitDrop::Stale => "stale",
+        }
+    }
+}
+
+/// What a tracker did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrackerCounters {
+    /// Commits that were taken.
+    pub commits: u64,
+    /// Statuses that were handed out.
+    pub statuses: u64,
+    /// Commits that were dropped, by [`CommitDrop::index`].
+    pub drops: [u64; CommitDrop::COUNT],
+}
+
+impl Default for TrackerCounters {
+    fn default() -> Self {
+        TrackerCounters { commits: 0, statuses: 0, drops: [0; CommitDrop::COUNT] }
+    }
+}
+
+/// The new epoch takes back what this replica was told was committed, which only tier `memory` allows: its state is of a log that
+/// is no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenBack {
+    /// From here on.
+    pub from: Seq,
+    /// Up to here it was committed.
+    pub committed: Seq,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    epoch: u64,
+    commit: Seq,
+    heard_at: Nanos,
+}
+
+/// Knows up to where a replica's log is committed. Whoever can send it datagrams can lie to it: the wiring hands it those of the
+/// leader's address alone.
+#[derive(Debug)]
+pub struct CommitTracker {
+    config: TrackerConfig,
+    /// The epoch that the log is in.
+    epoch: u64,
+    /// The leader's word of the highest epoch that was heard.
+    word: Option<Word>,
+    /// The last frame that is in the log, in order and verified.
+    verified: Seq,
+    durable: Seq,
+    applied: Seq,
+    committed: Seq,
+    number: u64,
+    told: Option<(Seq, Seq, u64)>,
+    told_at: Nanos,
+    heard_at: Option<Nanos>,
+    counters: TrackerCounters,
+}
+
+impl CommitTracker {
+    /// A tracker of a log that is verified up to what is committed.
+    ///
+    /// # Panics
+    /// For a replica of number 0.
+    pub fn new(config: &TrackerConfig) -> Self {
+        assert!(config.replica != 0, "a replica has a number");
+        CommitTracker {
+            config: *config,
+            epoch: config.epoch,
+            word: None,
+            verified: config.committed,
+            durable: Seq::ZERO,
+            applied: Seq::ZERO,
+            committed: config.committed,
+            number: config.first_number,
+            told: None,
+            told_at: 0,
+            heard_at: None,
+            counters: TrackerCounters::default(),
+        }
+    }
+
+    /// A datagram came from the leader.
+    ///
+    /// # Errors
+    /// [`CommitDrop`], counted.
+    pub fn on_commit(&mut self, now: Nanos, datagram: &[u8]) -> Result<Commit, CommitDrop> {
+        let taken = Commit::decode(datagram).map_err(CommitDrop::Malformed).and_then(|commit| self.take(now, commit));
+        match taken {
+            Ok(_) => self.counters.commits += 1,
+            Err(reason) => self.counters.drops[reason.index()] += 1,
+        }
+        taken
+    }
+
+    /// The same word by another way, such as the end of a catch-up.
+    ///
+    /// # Errors
+    /// [`CommitDrop`]; not counted.
+    pub fn on_word(&mut self, now: Nanos, epoch: u64, commit: Seq) -> Result<Commit, CommitDrop> {
+        self.take(now, Commit { stream: self.config.stream, epoch, commit })
+    }
+
+    fn take(&mut self, now: Nanos, commit: Commit) -> Result<Commit, CommitDrop> {
+        if commit.stream != self.config.stream {
+            return Err(CommitDrop::ForeignStream);
+        }
+        // A reign that was heard of once and never again, and that the log has not come to, may have been a mistake.
+        let silence_ns = self.config.silence_ns;
+        let is_over = |word: &Word| word.epoch > self.epoch && now >= word.heard_at.saturating_add(silence_ns);
+        self.word = self.word.filter(|word| !is_over(word));
+        if commit.epoch < self.word.map_or(self.epoch, |word| word.epoch.max(self.epoch)) {
+            return Err(CommitDrop::StaleEpoch);
+        }
+        self.heard_at = Some(now);
+        if let Some(word) = &mut self.word
+            && word.epoch == commit.epoch
+        {
+            word.heard_at = now;
+            if commit.commit < word.commit {
+                return Err(CommitDrop::Stale);
+            }
+        }
+        self.word = Some(Word { epoch: commit.epoch, commit: commit.commit, heard_at: now });
+        self.advance();
+        Ok(commit)
+    }
+
+    /// The log is in order and verified up to `seq`.
+    pub fn set_verified(&mut self, seq: Seq) {
+        self.verified = self.verified.max(seq);
+        self.advance();
+    }
+
+    /// The log is durable here up to `seq`.
+    pub fn set_durable(&mut self, seq: Seq) {
+        self.durable = self.durable.max(seq);
+    }
+
+    /// The state contains the log up to `seq`.
+    pub fn set_applied(&mut self, seq: Seq) {
+        self.applied = self.applied.max(seq);
+    }
+
+    /// The log has come to an `EpochChange`, at `first`, of a higher epoch. Whatever the log held from `first` on before is gone.
+    ///
+    /// # Errors
+    /// [`TakenBack`]: something that was committed. The tracker then goes on from before `first`; the state can't.
+    ///
+    /// # Panics
+    /// Where the epoch is not higher: a log's epochs only grow.
+    pub fn adopt(&mut self, epoch: u64, first: Seq) -> Result<(), TakenBack> {
+        assert!(epoch > self.epoch, "epoch {epoch} after {}", self.epoch);
+        self.epoch = epoch;
+        let before = Seq(first.0.saturating_sub(1));
+        let taken_back = TakenBack { from: first, committed: self.committed };
+        self.verified = self.verified.min(before);
+        self.durable = self.durable.min(before);
+        if self.word.is_some_and(|word| word.epoch < epoch) {
+            // What an earlier leader had committed it had; it says nothing about what is new.
+            self.word = None;
+        }
+        if self.committed > before {
+            self.committed = before;
+            self.applied = self.applied.min(before);
+            self.advance();
+            return Err(taken_back);
+        }
+        self.advance();
+        Ok(())
+    }
+
+    fn advance(&mut self) {
+        if let Some(word) = self.word
+            && word.epoch == self.epoch
+        {
+            self.committed = self.committed.max(word.commit.min(self.verified));
+        }
+    }
+
+    /// Up to here the replica may act on its log.
+    #[inline]
+    pub fn committed(&self) -> Seq {
+        self.committed
+    }
+
+    /// The leader's own word: (epoch, commit) of the highest epoch heard of, whether or not the log has come to it.
+    pub fn word(&self) -> Option<(u64, Seq)> {
+        self.word.map(|word| (word.epoch, word.commit))
+    }
+
+    /// The epoch that the log is in.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The Status to send, if one is due. None before the log is in an epoch.
+    pub fn poll_transmit(&mut self, now: Nanos) -> Option<[u8; STATUS_BYTES]> {
+        if self.poll_timeout()? > now {
+            return None;
+        }
+        (self.told, self.told_at) = (Some((self.durable, self.applied, self.epoch)), now);
+        let number = self.number;
+        self.number += 1;
+        self.counters.statuses += 1;
+        let TrackerConfig { stream, replica, .. } = self.config;
+        let (durable, applied) = (self.durable, self.applied);
+        Some(Status { stream, epoch: self.epoch, replica, number, durable, applied }.encode())
+    }
+
+    /// When [`CommitTracker::poll_transmit`] has something to send, if nothing happens before.
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        if self.epoch == 0 {
+            return None;
+        }
+        Some(match self.told {
+            None => 0,
+            Some(told) if told != (self.durable, self.applied, self.epoch) => {
+                self.told_at.saturating_add(self.config.coalesce_ns)
+            }
+            Some(_) => self.told_at.saturating_add(self.config.heartbeat_ns),
+        })
+    }
+
+    /// For how long the leader has said nothing, where that is too long; counted from the first call or word.
+    pub fn leader_silent(&mut self, now: Nanos) -> Option<u64> {
+        let for_ns = now.saturating_sub(*self.heard_at.get_or_insert(now));
+        (for_ns >= self.config.silence_ns).then_some(for_ns)
+    }
+
+    /// What it did.
+    pub fn counters(&self) -> &TrackerCounters {
+        &self.counters
+    }
+}
