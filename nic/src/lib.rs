@@ -17,6 +17,7 @@
 
 pub mod capture;
 pub mod conformance;
+mod counters;
 mod error;
 pub mod lab;
 pub mod limits;

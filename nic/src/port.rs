@@ -4,6 +4,8 @@ use std::net::SocketAddrV4;
 
 use ticktape_core::Nanos;
 
+use crate::counters::counters;
+
 /// Who took a datagram's receive time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TimeOrigin {
@@ -119,23 +121,6 @@ pub trait Nic {
 
     /// The address that it receives on, and sends from. The IP is unspecified where it was bound to all of them.
     fn local_addr(&self) -> SocketAddrV4;
-}
-
-/// Declares a set of counters with a listing for metrics, so that no field can be missing from it.
-macro_rules! counters {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct $name { $($(#[$field_doc])* pub $field: u64,)* }
-
-        impl $name {
-            /// Every counter with its name.
-            pub fn rows(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-                [$((stringify!($field), self.$field)),*].into_iter()
-            }
-        }
-    };
 }
 
 counters! {

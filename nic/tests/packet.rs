@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::process::Command;
 
-use support::{PATIENCE, RawSocket, can_run, has, until};
+use support::{NeighbourNews, PATIENCE, RawSocket, can_run, has};
 use ticktape_nic::lab::{A, B, Lab, LabConfig, Offloads};
 use ticktape_nic::packet::neighbour::{NeighbourError, Neighbours, NextHop};
 use ticktape_nic::packet::{
@@ -223,19 +223,29 @@ fn an_interface_is_described() {
     assert!(!read().up);
 }
 
-fn neighbours(lab: &Lab, fixed: Option<MacAddr>) -> Neighbours {
-    let open = || {
-        let info = InterfaceInfo::read(&lab.side(A).interface).expect("it is there");
-        Neighbours::open(&info, fixed).expect("they can be asked")
-    };
-    lab.run(A, open)
+/// An interface's neighbours, and what the kernel tells of them.
+struct Asked {
+    neighbours: Neighbours,
+    news: NeighbourNews,
 }
 
-fn known(neighbours: &mut Neighbours, ip: Ipv4Addr) -> MacAddr {
-    until("a neighbour", || match neighbours.resolve(ip).expect("it is there") {
-        NextHop::Known(mac) => Some(mac),
-        NextHop::Pending => None,
-    })
+impl Asked {
+    fn open(interface: &str, fixed: Option<MacAddr>) -> Asked {
+        let news = NeighbourNews::open();
+        let info = InterfaceInfo::read(interface).expect("it is there");
+        Asked { neighbours: Neighbours::open(&info, fixed).expect("they can be asked"), news }
+    }
+
+    fn known(&mut self, ip: Ipv4Addr) -> MacAddr {
+        self.news.until("a neighbour", || match self.neighbours.resolve(ip).expect("it is there") {
+            NextHop::Known(mac) => Some(mac),
+            NextHop::Pending => None,
+        })
+    }
+}
+
+fn asked(lab: &Lab, fixed: Option<MacAddr>) -> Asked {
+    lab.run(A, || Asked::open(&lab.side(A).interface, fixed))
 }
 
 #[test]
@@ -245,27 +255,27 @@ fn neighbours_are_found() {
     }
     let lab = Lab::new("neighbours").expect("a lab");
     let (a, b) = (lab.side(A), lab.side(B));
-    let mut neighbours = neighbours(&lab, None);
-    assert_eq!(neighbours.resolve(b.ip).expect("no error"), NextHop::Pending, "nobody has asked yet");
-    assert_eq!(known(&mut neighbours, b.ip), b.mac);
-    assert!(matches!(neighbours.resolve(a.ip), Err(NeighbourError::Own(ip)) if ip == a.ip));
+    let mut asked = asked(&lab, None);
+    assert_eq!(asked.neighbours.resolve(b.ip).expect("no error"), NextHop::Pending, "nobody has asked yet");
+    assert_eq!(asked.known(b.ip), b.mac);
+    assert!(matches!(asked.neighbours.resolve(a.ip), Err(NeighbourError::Own(ip)) if ip == a.ip));
     let group = Ipv4Addr::new(239, 1, 1, 1);
-    assert_eq!(known(&mut neighbours, group), MacAddr::multicast(group));
+    assert_eq!(asked.known(group), MacAddr::multicast(group));
     let [x, y, z, _] = a.ip.octets();
-    assert_eq!(known(&mut neighbours, Ipv4Addr::new(x, y, z, 255)), MacAddr::BROADCAST);
-    assert_eq!(known(&mut neighbours, Ipv4Addr::BROADCAST), MacAddr::BROADCAST);
+    assert_eq!(asked.known(Ipv4Addr::new(x, y, z, 255)), MacAddr::BROADCAST);
+    assert_eq!(asked.known(Ipv4Addr::BROADCAST), MacAddr::BROADCAST);
     let far = Ipv4Addr::new(192, 0, 2, 9);
     lab.command(A, "ip", ["route", "add", "192.0.2.0/24", "via", &b.ip.to_string()]).expect("ip runs");
-    assert_eq!(known(&mut neighbours, far), b.mac, "by the gateway");
+    assert_eq!(asked.known(far), b.mac, "by the gateway");
     lab.command(A, "ip", ["route", "add", "unreachable", "198.51.100.0/24"]).expect("ip runs");
     for no_way in [Ipv4Addr::new(198, 51, 100, 1), Ipv4Addr::new(203, 0, 113, 1)] {
-        let answer = neighbours.resolve(no_way);
+        let answer = asked.neighbours.resolve(no_way);
         assert!(matches!(answer, Err(NeighbourError::Unreachable(ip)) if ip == no_way), "{answer:?}");
     }
     lab.set_link(A, false).expect("down");
-    assert!(matches!(neighbours.resolve(b.ip), Err(NeighbourError::Unreachable(_))));
+    assert!(matches!(asked.neighbours.resolve(b.ip), Err(NeighbourError::Unreachable(_))));
     lab.set_link(A, true).expect("up");
-    assert_eq!(known(&mut neighbours, b.ip), b.mac);
+    assert_eq!(asked.known(b.ip), b.mac);
 }
 
 #[test]
@@ -284,12 +294,12 @@ fn a_silent_neighbour_is_named() {
     });
     let [x, y, z, _] = lab.side(A).ip.octets();
     let nobody = Ipv4Addr::new(x, y, z, 77);
-    let mut neighbours = neighbours(&lab, None);
-    let error = until("an answer", || neighbours.resolve(nobody).err());
+    let mut asked = asked(&lab, None);
+    let error = asked.news.until("an answer", || asked.neighbours.resolve(nobody).err());
     assert!(error.to_string().starts_with(&format!("nobody answers for {nobody} (ARP)")), "{error}");
     // The one who comes up later is found all the same.
     lab.command(B, "ip", ["addr", "add", &format!("{nobody}/24"), "dev", &lab.side(B).interface]).expect("ip runs");
-    let mac = until("a neighbour", || match neighbours.resolve(nobody) {
+    let mac = asked.news.until("a neighbour", || match asked.neighbours.resolve(nobody) {
         Ok(NextHop::Known(mac)) => Some(mac),
         _ => None,
     });
@@ -303,10 +313,10 @@ fn a_fixed_address_needs_nobody() {
     }
     let lab = Lab::new("fixed").expect("a lab");
     let mac = MacAddr([2, 0, 0, 0, 0, 99]);
-    let mut neighbours = neighbours(&lab, Some(mac));
-    assert_eq!(known(&mut neighbours, Ipv4Addr::new(203, 0, 113, 1)), mac);
+    let mut asked = asked(&lab, Some(mac));
+    assert_eq!(asked.known(Ipv4Addr::new(203, 0, 113, 1)), mac);
     let group = Ipv4Addr::new(239, 1, 1, 1);
-    assert_eq!(known(&mut neighbours, group), MacAddr::multicast(group));
+    assert_eq!(asked.known(group), MacAddr::multicast(group));
 }
 
 /// Run as a child without the privilege to change neighbours, by the test below; does nothing otherwise.
@@ -314,9 +324,8 @@ fn a_fixed_address_needs_nobody() {
 fn resolves_without_privileges() {
     let Ok(what) = std::env::var("TICKTAPE_RESOLVE") else { return };
     let (interface, ip) = what.split_once(' ').expect("two words");
-    let info = InterfaceInfo::read(interface).expect("it is there");
-    let mut neighbours = Neighbours::open(&info, None).expect("they can be asked");
-    println!("found {}", known(&mut neighbours, ip.parse().expect("an address")));
+    let mut asked = Asked::open(interface, None);
+    println!("found {}", asked.known(ip.parse().expect("an address")));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use ticktape_nic::lab::{self, A, Lab, LabConfig};
+use ticktape_nic::lab::{self, A, B, Lab, LabConfig};
 use ticktape_nic::packet::InterfaceInfo;
 use ticktape_nic::probe::{Answer, Line, Probe, inspect};
 use ticktape_nic::{XdpConfig, XdpNic};
@@ -105,6 +105,10 @@ fn an_interface_in_use_says_by_whom_and_is_not_disturbed() {
 #[test]
 fn a_link_that_is_down_and_has_no_address_gets_both_remedies() {
     let Some(lab) = lab("probedown", &LabConfig::default()) else { return };
+    lab.set_link(B, false).expect("its other end goes down");
+    let probe = probed(&lab, false);
+    assert!(known(&probe, "link").starts_with("up, without a carrier"), "{}", known(&probe, "link"));
+    assert_eq!(advice(&probe, "link"), "connect veth-a's cable, and set its other end up");
     lab.set_link(A, false).expect("it goes down");
     let flushed = lab.command(A, "ip", ["addr", "flush", "dev", "veth-a"]).expect("ip runs");
     assert!(flushed.status.success());

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use ends::{Either, PORT, address, can_run, config, flush_all, now, open, open_in, receive, send};
 use ticktape_nic::lab::{A, B, End, Lab, LabConfig};
+use ticktape_nic::packet::MacAddr;
 use ticktape_nic::xdp::bpf::{AttachMode, AttachPreference};
 use ticktape_nic::xdp::{BusyPoll, NextHops, XdpConfig, XdpNic, ZeroCopy};
 use ticktape_nic::{Nic, Rx, Tx, UdpConfig, UdpNic, conformance};
@@ -273,6 +274,20 @@ fn a_description_tells_what_was_granted_and_why_not() {
 }
 
 #[test]
+fn an_interface_without_a_carrier_opens_and_is_named() {
+    if !can_run() {
+        return;
+    }
+    let lab = Lab::new("carrier").expect("a lab");
+    let text = open(&lab, A).describe();
+    assert!(!text.contains("CARRIER"), "{text}");
+    lab.set_link(B, false).expect("down");
+    let text = open(&lab, A).describe();
+    assert!(text.contains("NO CARRIER: nothing leaves or comes until veth-a's cable or other end"), "{text}");
+    assert!(!text.contains('\n'), "{text}");
+}
+
+#[test]
 fn what_can_not_be_had_is_named_with_the_remedy() {
     if !can_run() {
         return;
@@ -281,7 +296,7 @@ fn what_can_not_be_had_is_named_with_the_remedy() {
     type Change = fn(&mut XdpConfig);
     let cases: [(Change, &str); 5] = [
         (|c| c.interface = "eth9".into(), "there is no interface eth9 here: use one of "),
-        (|c| c.queues = vec![3], "interface veth-a has no receive queue 3: it has 0 to 0 (ethtool -L veth-a)"),
+        (|c| c.queues = vec![3], "interface veth-a has no receive queue 3: it has queue 0 alone (ethtool -L veth-a)"),
         (|c| c.address.set_ip(Ipv4Addr::new(10, 1, 1, 1)), "10.1.1.1 is no address of veth-a: use 10.77."),
         (|c| c.zero_copy = ZeroCopy::Require, "the driver of veth-a does no zero-copy: "),
         (|c| c.join = vec![Ipv4Addr::new(239, 0, 0, 1); 2], "cannot join group 239.0.0.1 on interface "),
@@ -292,6 +307,10 @@ fn what_can_not_be_had_is_named_with_the_remedy() {
         let text = lab.run(A, || XdpNic::open(&config)).expect_err(expected).to_string();
         assert!(text.starts_with(expected) && !text.contains('\n'), "{text}");
     }
+    let group = NextHops::Fixed(MacAddr([1, 0, 0x5e, 0, 0, 1]));
+    let refused = lab.run(A, || XdpNic::open(&XdpConfig { next_hops: group, ..config(&lab, A) }));
+    let text = refused.expect_err("no single station").to_string();
+    assert!(text.starts_with("next hop 01:00:5e:00:00:01 is a group's address: give "), "{text}");
     lab.set_link(A, false).expect("down");
     let text = lab.run(A, || XdpNic::open(&config(&lab, A))).expect_err("it is down").to_string();
     assert_eq!(text, "interface veth-a is down: set it up (ip link set veth-a up)");

@@ -19,16 +19,29 @@ pub enum Direction {
 }
 
 /// Makes a tap and its far end, with room for `slots` packets of `snap_bytes` each, and for more where they are smaller. Of
-/// each packet the first `snap_bytes` are kept. All of it is allocated here.
+/// each packet the first `snap_bytes` are kept. All of it is allocated here, and its pages are there: the hot core meets no fault.
 ///
 /// # Panics
 /// When either is 0, or `snap_bytes` is beyond 64 KiB: no datagram is longer.
 pub fn channel(slots: usize, snap_bytes: usize) -> (Tap, TapEnd) {
     assert!(slots > 0 && (1..=1 << 16).contains(&snap_bytes), "{slots} slots of {snap_bytes} bytes");
-    let (producer, consumer) = RingBuffer::new(slots * (RECORD_BYTES + snap_bytes));
+    let (mut producer, mut consumer) = RingBuffer::new(slots * (RECORD_BYTES + snap_bytes));
+    prefault(&mut producer, &mut consumer);
     let lost = Arc::new(AtomicU64::new(0));
     let tap = Tap { producer, snap_bytes, lost_here: 0, lost: lost.clone() };
     (tap, TapEnd { consumer, lost, snap_bytes, head: None })
+}
+
+/// Fills a new ring once, and empties it again.
+fn prefault(producer: &mut Producer<u8>, consumer: &mut Consumer<u8>) {
+    let mut left = producer.slots();
+    let mut block = [0; 16 << 10];
+    while left > 0 {
+        let part = &mut block[..left.min(16 << 10)];
+        let done = producer.push_entire_slice(part).is_ok() && consumer.pop_entire_slice(part).is_ok();
+        debug_assert!(done, "an empty ring has room for what it holds");
+        left -= part.len();
+    }
 }
 
 /// The hot end: takes copies of packets.
@@ -151,6 +164,24 @@ mod tests {
         let mut bytes = Vec::new();
         end.take(&mut bytes);
         Some((record, bytes))
+    }
+
+    /// Memory of this process that is there, in bytes (proc_pid_statm(5)).
+    fn resident_bytes() -> usize {
+        let pages = std::fs::read_to_string("/proc/self/statm").expect("procfs");
+        pages.split_whitespace().nth(1).expect("a second field").parse::<usize>().expect("a number") * 4096
+    }
+
+    #[test]
+    fn the_whole_ring_is_there_before_the_first_packet() {
+        const BYTES: usize = 64 << 20;
+        let before = resident_bytes();
+        let (mut tap, mut end) = channel(BYTES / (RECORD_BYTES + 1024), 1024);
+        let grown = resident_bytes().saturating_sub(before);
+        // Other tests of this process allocate and free beside it, but not that much.
+        assert!(grown > BYTES / 4 * 3, "{grown} of {BYTES} bytes are there");
+        assert!(end.head().is_none() && tap.frame(1, Direction::Inbound, b"first"));
+        assert_eq!(next(&mut end).map(|(record, bytes)| (record.time, bytes)), Some((1, b"first".to_vec())));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The programs `ip` and `ethtool`: the one place that runs them and reads what they print.
 
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -22,9 +23,17 @@ pub struct Link {
     pub running: bool,
 }
 
+/// A program outside the terminal's foreground: a Ctrl-C is for whoever uses the lab, and neither its making nor its removal
+/// is to stop half-way.
+fn program(name: &str) -> Command {
+    let mut command = Command::new(name);
+    command.process_group(0);
+    command
+}
+
 /// Runs `ip` with some arguments, and returns what it printed.
 pub(super) fn run(arguments: &[&str]) -> Result<String, LabError> {
-    let mut command = Command::new("ip");
+    let mut command = program("ip");
     command.args(arguments).stdin(Stdio::null());
     let output = command.output().map_err(|error| LabError::Program { program: "ip".to_owned(), error })?;
     checked(&format!("ip {}", arguments.join(" ")), output)
@@ -32,27 +41,27 @@ pub(super) fn run(arguments: &[&str]) -> Result<String, LabError> {
 
 /// Runs several of `ip`'s commands in one namespace, in order, until one fails.
 pub(super) fn batch(namespace: &str, lines: &[String]) -> Result<(), LabError> {
-    let program = |error| LabError::Program { program: "ip".to_owned(), error };
-    let mut child = Command::new("ip")
+    let failed = |error| LabError::Program { program: "ip".to_owned(), error };
+    let mut child = program("ip")
         .args(["-n", namespace, "-batch", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(program)?;
+        .map_err(failed)?;
     let mut script = lines.join("\n");
     script.push('\n');
     if let Some(mut stdin) = child.stdin.take() {
         // One that ended early says why on stderr.
         _ = stdin.write_all(script.as_bytes());
     }
-    let output = child.wait_with_output().map_err(program)?;
+    let output = child.wait_with_output().map_err(failed)?;
     checked(&format!("ip -n {namespace} [{}]", lines.join("; ")), output).map(drop)
 }
 
 /// Changes an interface's features. `ethtool` finds it by the caller's namespace.
 pub(super) fn ethtool(namespace: &Path, interface: &str, features: &[&str]) -> Result<(), LabError> {
-    let mut command = Command::new("ethtool");
+    let mut command = program("ethtool");
     command.args(["-K", interface]).args(features).stdin(Stdio::null());
     let output = super::within(namespace, || command.output())?
         .map_err(|error| LabError::Program { program: "ethtool".to_owned(), error })?;

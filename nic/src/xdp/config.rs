@@ -146,7 +146,10 @@ impl XdpConfig {
         if self.address.ip().is_multicast() {
             return Err(NicError::InterfaceIsMulticast(*self.address.ip()));
         }
-        Ok(())
+        match self.next_hops {
+            NextHops::Fixed(mac) if mac.is_zero() || mac.is_multicast() => Err(NicError::Xdp(XdpError::NextHop(mac))),
+            _ => Ok(()),
+        }
     }
 
     /// What to receive, once the port is known.
@@ -174,11 +177,15 @@ mod tests {
         XdpConfig::new("veth0", SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7))
     }
 
+    fn fixed(mac: [u8; 6]) -> NextHops {
+        NextHops::Fixed(MacAddr(mac))
+    }
+
     #[test]
     fn what_can_not_work_is_refused_by_name() {
         config().validate().expect("the defaults are fine");
         type Change = fn(&mut XdpConfig);
-        let cases: [(Change, &str); 10] = [
+        let cases: [(Change, &str); 13] = [
             (|c| c.frame_bytes = 1_024, "frame_bytes = 1024: give 2048 or 4096"),
             (|c| c.rx_frames = 1_000, "rx_frames = 1000: give a power of two up to 65536"),
             (|c| c.tx_frames = 0, "tx_frames = 0: give a power of two up to 65536"),
@@ -189,6 +196,9 @@ mod tests {
             (|c| c.queues = vec![1, 0, 1], "queues = 3: give each once"),
             (|c| c.join = vec![Ipv4Addr::LOCALHOST], "127.0.0.1 is no multicast group"),
             (|c| c.address.set_ip(Ipv4Addr::new(224, 0, 0, 1)), "interface 224.0.0.1 is a multicast address"),
+            (|c| c.next_hops = fixed([0; 6]), "next hop 00:00:00:00:00:00 is nobody's address: give "),
+            (|c| c.next_hops = fixed([0xff; 6]), "next hop ff:ff:ff:ff:ff:ff is the broadcast address: give "),
+            (|c| c.next_hops = fixed([1, 0, 0x5e, 1, 2, 3]), "next hop 01:00:5e:01:02:03 is a group's address: give "),
         ];
         for (change, text) in cases {
             let mut config = config();

@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 use std::{fmt, io};
 
-use super::bpf::BpfError;
-use crate::packet::InterfaceError;
+use super::bpf::{BpfError, Queues};
 use crate::packet::neighbour::NeighbourError;
+use crate::packet::{InterfaceError, MacAddr};
 
 /// Why [`super::XdpNic::open`] failed. Its text names what was asked for and what would be right.
 #[derive(Debug)]
@@ -52,6 +52,8 @@ pub enum XdpError {
         /// How many it has.
         queues: u32,
     },
+    /// A fixed next hop that is no single station.
+    NextHop(MacAddr),
     /// The XDP program can't be loaded or attached.
     Program(BpfError),
     /// The process may not do this.
@@ -138,12 +140,18 @@ impl fmt::Display for XdpError {
                 write!(f, "{address} is no address of {interface}: use {}, or 0.0.0.0", present.join(" or "))
             }
             XdpError::Queue { interface, queue, queues } => {
-                write!(
-                    f,
-                    "interface {interface} has no receive queue {queue}: it has 0 to {} (ethtool -L {interface})",
-                    queues.saturating_sub(1)
-                )
+                write!(f, "interface {interface} has no receive queue {queue}: it has {}", Queues(*queues))?;
+                write!(f, " (ethtool -L {interface})")
             }
+            XdpError::NextHop(mac) => write!(
+                f,
+                "next hop {mac} is {}: give the MAC address of a router, or of the link's other end",
+                match *mac {
+                    MacAddr::BROADCAST => "the broadcast address",
+                    mac if mac.is_zero() => "nobody's address",
+                    _ => "a group's address",
+                }
+            ),
             XdpError::Program(error) => write!(f, "{error}"),
             XdpError::Permission { action, error } => {
                 write!(
@@ -207,6 +215,7 @@ impl std::error::Error for XdpError {
             | XdpError::Mtu { .. }
             | XdpError::Address { .. }
             | XdpError::Queue { .. }
+            | XdpError::NextHop(_)
             | XdpError::Busy { .. } => None,
         }
     }

@@ -1,23 +1,8 @@
 //! What is counted beyond the ports' own counters.
 
-/// Declares a set of counters with a listing for metrics, so that no field can be missing from it.
-macro_rules! statistics {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub struct $name { $($(#[$field_doc])* pub $field: u64,)* }
+use crate::counters::counters;
 
-        impl $name {
-            /// Every counter with its name.
-            pub fn rows(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-                [$((stringify!($field), self.$field)),*].into_iter()
-            }
-        }
-    };
-}
-
-statistics! {
+counters! {
     /// What the kernel counted on the sockets, all queues together.
     SocketStatistics {
         /// Packets lost for want of a frame in the fill ring, or larger than a frame.
@@ -47,7 +32,7 @@ impl SocketStatistics {
     }
 }
 
-statistics! {
+counters! {
     /// What the receive half counted beside the port's own counters.
     XdpRxStatistics {
         /// Descriptors dropped because their packet is spread over several frames, which is not supported.
@@ -69,7 +54,7 @@ statistics! {
     }
 }
 
-statistics! {
+counters! {
     /// What the transmit half counted beside the port's own counters.
     XdpTxStatistics {
         /// Datagrams that went through the kernel, for want of a next hop.

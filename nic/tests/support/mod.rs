@@ -2,11 +2,16 @@
 #![allow(dead_code)] // Each test program uses its part.
 
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::ifaddrs::getifaddrs;
-use nix::sys::socket::{LinkAddr, MsgFlags, sendto};
+use nix::sys::socket::{
+    AddressFamily, LinkAddr, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendto, setsockopt,
+    socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike as _};
 use socket2::{Domain, Protocol, Socket, Type};
 use ticktape_nic::lab;
 
@@ -36,15 +41,29 @@ pub fn has(program: &str) -> bool {
     found
 }
 
-/// Asks until there is an answer.
-pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
+/// What the kernel tells of its neighbours in the calling thread's namespace, from the opening on.
+pub struct NeighbourNews(OwnedFd);
+
+impl NeighbourNews {
+    pub fn open() -> NeighbourNews {
+        let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkRoute)
+            .expect("a netlink socket");
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, libc::RTMGRP_NEIGH as u32)).expect("the group");
+        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(PATIENCE.as_secs() as i64)).expect("a timeout");
+        NeighbourNews(socket)
+    }
+
+    /// Asks, and again after each piece of news, until there is an answer.
+    pub fn until<T>(&self, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+        let begin = Instant::now();
+        loop {
+            if let Some(answer) = ask() {
+                return answer;
+            }
+            assert!(begin.elapsed() < PATIENCE, "never came: {what}");
+            recv(self.0.as_raw_fd(), &mut [0; 4_096], MsgFlags::empty())
+                .unwrap_or_else(|error| panic!("never came: {what}: {error}"));
         }
-        assert!(begin.elapsed() < PATIENCE, "never came: {what}");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -66,7 +85,6 @@ impl RawSocket {
     }
 
     pub fn send(&self, frame: &[u8]) {
-        use std::os::fd::AsRawFd as _;
         let sent = sendto(self.socket.as_raw_fd(), frame, &self.link, MsgFlags::empty()).expect("it can be sent");
         assert_eq!(sent, frame.len());
     }

@@ -131,6 +131,20 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// So many receive queues, as people number them.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::xdp) struct Queues(pub(in crate::xdp) u32);
+
+impl fmt::Display for Queues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            // Every interface has one, whatever it tells.
+            0 | 1 => write!(f, "queue 0 alone"),
+            count => write!(f, "queues 0 to {}", count - 1),
+        }
+    }
+}
+
 impl BpfError {
     /// Whether the kernel refuses for want of privilege.
     pub fn is_permission(&self) -> bool {
@@ -160,7 +174,7 @@ impl fmt::Display for BpfError {
                 write!(f, "an XDP program for {queues} receive queues: give 1 to {QUEUES_MAX}")
             }
             BpfError::Queue { queue, queues } => {
-                write!(f, "receive queue {queue}: the XDP program was loaded for queues 0 to {}", queues - 1)
+                write!(f, "receive queue {queue}: the XDP program was loaded for {}", Queues(*queues))
             }
             BpfError::Permission { action, error } => write!(
                 f,

@@ -31,6 +31,7 @@ mod sys;
 
 pub use attach::{AttachMode, AttachPreference, XdpLink, attached_program};
 pub use counters::{FilterCounters, UnservedQueue};
+pub(super) use error::Queues;
 pub use error::{BpfError, Refusal};
 pub use filter::{Filter, RULES_MAX, Rule};
 pub use program::{PROGRAM_NAME, QUEUES_MAX, TestRun, Verdict, XdpProgram, supported};

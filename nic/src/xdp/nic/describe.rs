@@ -66,6 +66,13 @@ impl Granted {
             interface.rx_queues,
             link.mode()
         );
+        if !interface.carrier {
+            let _ = write!(
+                text,
+                ", NO CARRIER: nothing leaves or comes until {}'s cable or other end is connected and up",
+                interface.name
+            );
+        }
         if let Some(refusal) = link.native_refused() {
             let _ = write!(text, " (native refused: {refusal})");
         }
