@@ -1,0 +1,678 @@
+//! The arbiter: one stream out of two copies of it, and of repairs.
+//!
+//! ```text
+//!  A ──────►┐                 in order, nothing held: straight from the packet ─► deliver
+//!  B ──────►├─ session check ─┤
+//!  repair ─►┘                 ahead of its turn: window ─► deliver when its turn has come
+//!                                   └► missing numbers ─► repair requests ─► rewinders
+//! ```
+//!
+//! Invariant: each number is delivered once, in order, without a gap, unless [`Arbiter::skip_to`] says otherwise.
+//! Invariant: nothing is allocated once it is built, and a packet costs time by its own size only, whatever its numbers say.
+
+use ticktape_core::Nanos;
+
+use super::mold::{MoldError, MoldMessages, MoldPacket, MoldRequest, SessionName};
+use super::repair::{Repair, RepairConfig, RepairCounters};
+use super::session::{EPOCH_MAX, FeedSession};
+use super::slots::Slots;
+
+/// Where a packet came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum Side {
+    /// The first group.
+    A,
+    /// The second group, which carries the same.
+    B,
+    /// A rewinder's answer.
+    Repair,
+}
+
+/// Looks at a message before it is believed: false makes it as lost as if it had not come.
+pub type Verify = fn(seq: u64, message: &[u8]) -> bool;
+
+/// How an [`Arbiter`] is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct ArbiterConfig {
+    /// Which stream; packets of others are counted and dropped.
+    pub stream: u32,
+    /// The reign that is listened to at first. Packets of older ones are dropped, a newer one has to be adopted.
+    pub epoch_min: u32,
+    /// The first number to deliver.
+    pub next_seq: u64,
+    /// Numbers that may be held at a time, from the next one on: a power of two from 64 up.
+    pub window_messages: usize,
+    /// The largest message; larger ones are counted and dropped. The window takes `window_messages` times as much memory,
+    /// of which only what is used is ever touched.
+    pub message_bytes_max: usize,
+    /// How long a missing number is waited for, in ns, until it is asked for: the other side may be that much slower.
+    pub wait_ns: u64,
+    /// How many rewinders there are; up to 64.
+    pub rewinders: usize,
+    /// How they are asked.
+    pub repair: RepairConfig,
+    /// A look at each message before it counts as received, such as a checksum. What it refuses is repaired.
+    pub verify: Option<Verify>,
+}
+
+impl Default for ArbiterConfig {
+    /// Stream 0 from its first message on, 16 384 messages of up to what fits an Ethernet frame, 500 µs for the other side.
+    fn default() -> Self {
+        ArbiterConfig {
+            stream: 0,
+            epoch_min: 0,
+            next_seq: 1,
+            window_messages: 16_384,
+            message_bytes_max: 1_450,
+            wait_ns: 500_000,
+            rewinders: 0,
+            repair: RepairConfig::default(),
+            verify: None,
+        }
+    }
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It had messages that were new.
+    News {
+        /// Those that were delivered, with what had waited for them.
+        delivered: u32,
+        /// Those that are held until their turn comes.
+        held: u32,
+    },
+    /// Everything in it had come before.
+    Duplicate,
+    /// No messages: a heartbeat, or a rewinder's refusal.
+    Heartbeat,
+    /// The session's end was announced.
+    EndOfSession,
+    /// Nothing of it was used.
+    Dropped(Drop),
+}
+
+/// Why nothing of a packet was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drop {
+    /// It is no packet.
+    Malformed(MoldError),
+    /// Another stream, or a session that is none of ours.
+    Foreign,
+    /// A reign that is over.
+    OldEpoch,
+    /// A reign that has not been adopted.
+    NewEpoch,
+    /// Numbers beyond the window.
+    BeyondWindow,
+    /// Messages that are too large, or that were not believed.
+    BadMessages,
+}
+
+/// What the arbiter's owner has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedEvent {
+    /// Nobody has these messages in time: catch up by other means, then [`Arbiter::skip_to`]. Said again while it stands.
+    Unrepairable {
+        /// The first that is missing.
+        from: u64,
+        /// How many, at most, up to the last that is missing.
+        count: u64,
+    },
+    /// A newer reign sends. Its packets are dropped until [`Arbiter::adopt_session`].
+    NewSession {
+        /// The reign.
+        epoch: u32,
+        /// The lowest number seen of it.
+        from: u64,
+    },
+    /// The session has ended, and everything of it was delivered.
+    EndOfSession {
+        /// The number that would have come next.
+        next: u64,
+    },
+    /// Neither side has sent anything of the session. Said again while it stands.
+    Silent {
+        /// For so long, in ns.
+        for_ns: u64,
+    },
+}
+
+/// One side's statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SideCounters {
+    /// Packets of the session.
+    pub packets: u64,
+    /// Messages in them.
+    pub messages: u64,
+    /// Messages that this side brought first.
+    pub first: u64,
+    /// Messages that had come before.
+    pub duplicates: u64,
+    /// Numbers that this side passed over and has not brought since.
+    pub lost: u64,
+    /// Messages below the side's own highest: reordered or repeated.
+    pub late: u64,
+    /// Heartbeats, and rewinders' refusals.
+    pub heartbeats: u64,
+    /// Packets whose first copy had come from another side, as far as is remembered.
+    pub lag_count: u64,
+    /// How far they were behind it all together, in ns.
+    pub lag_ns_sum: u64,
+    /// The furthest behind, in ns.
+    pub lag_ns_max: u64,
+}
+
+/// An arbiter's statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArbiterCounters {
+    /// By side.
+    pub sides: [SideCounters; 3],
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Messages that came before their turn.
+    pub held: u64,
+    /// Numbers left out by [`Arbiter::skip_to`].
+    pub skipped: u64,
+    /// Packets that are none, by [`MoldError::index`].
+    pub malformed: [u64; MoldError::ALL.len()],
+    /// Packets of other streams, or of no session of ours.
+    pub foreign: u64,
+    /// Packets of reigns that are over.
+    pub old_epoch: u64,
+    /// Packets of reigns that were not adopted.
+    pub new_epoch: u64,
+    /// Messages beyond the window.
+    pub beyond_window: u64,
+    /// Messages larger than the limit.
+    pub oversized: u64,
+    /// Messages that were not believed.
+    pub not_verified: u64,
+    /// What was asked for.
+    pub repair: RepairCounters,
+}
+
+/// One side's state.
+#[derive(Clone, Copy, Debug, Default)]
+struct SideState {
+    /// One above its highest number; 0 before its first packet.
+    next: u64,
+    passed_over: u64,
+}
+
+/// When a packet's first copy came, and from where.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    sequence: u64,
+    at: Nanos,
+    side: Side,
+}
+
+/// First copies that are remembered to tell the other side's lag; a power of two. More than are on their way at a time.
+const SEEN_MAX: usize = 256;
+
+/// A reign above ours that sends.
+#[derive(Clone, Copy, Debug)]
+struct Newer {
+    epoch: u32,
+    from: u64,
+    end: u64,
+    heard_at: Nanos,
+    told_at: Option<Nanos>,
+}
+
+/// A newer reign is forgotten for a lower one when it was not heard for so long: a forged packet must not hide a true reign.
+const NEWER_MEMORY_NS: u64 = 100_000_000;
+
+/// Merges two copies of a stream and repairs what both lost. See the module.
+#[derive(Debug)]
+pub struct Arbiter {
+    session: FeedSession,
+    name: SessionName,
+    /// The next number to deliver.
+    next_seq: u64,
+    /// One above the highest number known to exist; at most one window above `next_seq`. What is missing below it has been
+    /// handed to `repair`.
+    end: u64,
+    slots: Slots,
+    wait_ns: u64,
+    silence_ns: u64,
+    verify: Option<Verify>,
+    repair: Repair,
+    sides: [SideState; 3],
+    seen: Box<[Seen]>,
+    seen_at: usize,
+    /// What lies beyond the window is beyond repair: from the next number up to here.
+    far: Option<u64>,
+    /// When, and at which next number, what is beyond repair was reported.
+    told: Option<(Nanos, u64)>,
+    newer: Option<Newer>,
+    ends_at: Option<u64>,
+    /// When either side was last heard, or silence was reported.
+    heard_at: Option<Nanos>,
+    silence_told_at: Option<Nanos>,
+    counters: ArbiterCounters,
+}
+
+impl Arbiter {
+    /// An arbiter that has seen nothing. Allocates everything here.
+    ///
+    /// # Panics
+    /// Where the stream or epoch is no session's, the window no power of two from 64 up, the next number zero, or a limit of
+    /// [`RepairConfig`] is.
+    pub fn new(config: &ArbiterConfig) -> Self {
+        let session = FeedSession::new(config.stream, config.epoch_min).expect("a session that can be named");
+        assert!(config.next_seq > 0 && config.repair.silence_ns > 0);
+        Arbiter {
+            session,
+            name: session.encode(),
+            next_seq: config.next_seq,
+            end: config.next_seq,
+            slots: Slots::new(config.window_messages, config.message_bytes_max),
+            wait_ns: config.wait_ns,
+            silence_ns: config.repair.silence_ns,
+            verify: config.verify,
+            repair: Repair::new(&config.repair, config.rewinders),
+            sides: [SideState::default(); 3],
+            seen: vec![Seen { sequence: 0, at: 0, side: Side::A }; SEEN_MAX].into(),
+            seen_at: 0,
+            far: None,
+            told: None,
+            newer: None,
+            ends_at: None,
+            heard_at: None,
+            silence_told_at: None,
+            counters: ArbiterCounters::default(),
+        }
+    }
+
+    /// The next number to deliver.
+    pub const fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// One above the highest number that is known to exist, within the window.
+    pub const fn known_next(&self) -> u64 {
+        self.end
+    }
+
+    /// Messages that wait for their turn.
+    pub const fn held(&self) -> usize {
+        self.slots.taken()
+    }
+
+    /// The session that is listened to.
+    pub const fn session(&self) -> FeedSession {
+        self.session
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> ArbiterCounters {
+        let mut counters = ArbiterCounters { repair: self.repair.counters(), ..self.counters };
+        for (counters, side) in counters.sides.iter_mut().zip(&self.sides) {
+            counters.lost = side.passed_over.saturating_sub(counters.late);
+        }
+        counters
+    }
+
+    /// Takes a datagram of `side`. Messages whose turn it is go to `deliver` with their numbers, straight from the packet where
+    /// nothing was missing. `deliver` answers false where it has no room now: the message is held, and offered again by
+    /// [`Arbiter::poll_deliver`].
+    #[inline]
+    pub fn on_packet(
+        &mut self,
+        now: Nanos,
+        side: Side,
+        packet: &[u8],
+        deliver: impl FnMut(u64, &[u8]) -> bool,
+    ) -> Arrival {
+        let packet = match MoldPacket::parse(packet) {
+            Ok(packet) => packet,
+            Err(error) => {
+                self.counters.malformed[error.index()] += 1;
+                return Arrival::Dropped(Drop::Malformed(error));
+            }
+        };
+        if *packet.session() != self.name {
+            return self.on_other_session(now, &packet);
+        }
+        if side != Side::Repair {
+            self.heard_at = Some(now);
+        }
+        self.counters.sides[side as usize].packets += 1;
+        match packet {
+            MoldPacket::Messages { sequence, count, messages, .. } => {
+                self.on_messages(now, side, sequence, count, messages, deliver)
+            }
+            MoldPacket::Heartbeat { sequence, .. } => {
+                self.counters.sides[side as usize].heartbeats += 1;
+                if side == Side::Repair {
+                    self.repair.on_refusal(now, sequence);
+                } else {
+                    self.on_word_of(now, side, sequence);
+                }
+                Arrival::Heartbeat
+            }
+            MoldPacket::EndOfSession { sequence, .. } => {
+                self.on_word_of(now, side, sequence);
+                self.ends_at = Some(sequence);
+                Arrival::EndOfSession
+            }
+        }
+    }
+
+    #[inline]
+    fn on_messages(
+        &mut self,
+        now: Nanos,
+        side: Side,
+        sequence: u64,
+        count: u16,
+        messages: MoldMessages<'_>,
+        mut deliver: impl FnMut(u64, &[u8]) -> bool,
+    ) -> Arrival {
+        let to = sequence + u64::from(count);
+        let limit = self.limit();
+        self.counters.sides[side as usize].messages += u64::from(count);
+        if to <= self.next_seq {
+            self.pass(side, sequence, to);
+            self.on_second_copy(now, side, sequence, count);
+            return Arrival::Duplicate;
+        }
+        if sequence > limit {
+            return self.on_far(sequence, count);
+        }
+        self.pass(side, sequence, to);
+        if sequence > self.end {
+            self.repair.gap(self.end, sequence, now.saturating_add(self.wait_ns));
+        }
+        self.end = self.end.max(to.min(limit));
+        let taken = self.take(now, sequence, messages, limit, &mut deliver);
+        if side == Side::Repair {
+            self.repair.on_repair(now, sequence, to, &self.slots, self.next_seq);
+        }
+        self.counters.delivered += u64::from(taken.delivered);
+        self.counters.held += u64::from(taken.held);
+        let first = taken.delivered + taken.held;
+        let counters = &mut self.counters.sides[side as usize];
+        counters.first += u64::from(first);
+        if first > 0 {
+            self.remember(now, side, sequence);
+            let more = if self.slots.is_empty() { 0 } else { self.drain(&mut deliver) };
+            return Arrival::News { delivered: taken.delivered + more, held: taken.held };
+        }
+        counters.duplicates += u64::from(taken.duplicates);
+        match taken.duplicates {
+            0 if taken.beyond > 0 => Arrival::Dropped(Drop::BeyondWindow),
+            0 => Arrival::Dropped(Drop::BadMessages),
+            _ => Arrival::Duplicate,
+        }
+    }
+
+    /// The first number that can't be held.
+    const fn limit(&self) -> u64 {
+        self.next_seq.saturating_add(self.slots.count())
+    }
+
+    /// Delivers or holds what is new of a packet.
+    #[inline]
+    fn take(
+        &mut self,
+        now: Nanos,
+        sequence: u64,
+        messages: MoldMessages<'_>,
+        limit: u64,
+        deliver: &mut impl FnMut(u64, &[u8]) -> bool,
+    ) -> Taken {
+        let mut taken = Taken::default();
+        let mut has_room = true;
+        for (seq, message) in (sequence..).zip(messages) {
+            if seq < self.next_seq || self.slots.contains(seq) && seq < limit {
+                taken.duplicates += 1;
+                continue;
+            }
+            if seq >= limit {
+                taken.beyond += 1;
+                continue;
+            }
+            if !self.is_good(seq, message) {
+                self.repair.gap(seq, seq + 1, now.saturating_add(self.wait_ns));
+                continue;
+            }
+            if has_room && seq == self.next_seq {
+                has_room = deliver(seq, message);
+                if has_room {
+                    self.next_seq += 1;
+                    taken.delivered += 1;
+                    continue;
+                }
+            }
+            self.slots.insert(seq, message);
+            taken.held += 1;
+        }
+        self.counters.beyond_window += u64::from(taken.beyond);
+        taken
+    }
+
+    #[inline]
+    fn is_good(&mut self, seq: u64, message: &[u8]) -> bool {
+        if message.len() > self.slots.slot_bytes() {
+            self.counters.oversized += 1;
+            return false;
+        }
+        let is_verified = self.verify.is_none_or(|verify| verify(seq, message));
+        self.counters.not_verified += u64::from(!is_verified);
+        is_verified
+    }
+
+    /// Delivers what is held and whose turn has come; returns how many that were. Call it when `deliver` has room again.
+    pub fn poll_deliver(&mut self, _now: Nanos, mut deliver: impl FnMut(u64, &[u8]) -> bool) -> usize {
+        if self.slots.is_empty() { 0 } else { self.drain(&mut deliver) as usize }
+    }
+
+    fn drain(&mut self, deliver: &mut impl FnMut(u64, &[u8]) -> bool) -> u32 {
+        let mut delivered = 0;
+        while let Some(message) = self.slots.get(self.next_seq) {
+            if !deliver(self.next_seq, message) {
+                break;
+            }
+            self.slots.remove(self.next_seq);
+            self.next_seq += 1;
+            delivered += 1;
+        }
+        self.counters.delivered += u64::from(delivered);
+        delivered
+    }
+
+    /// A side says that numbers before `next` exist.
+    fn on_word_of(&mut self, now: Nanos, side: Side, next: u64) {
+        if next > self.limit() {
+            self.on_far(next, 0);
+            return;
+        }
+        self.pass(side, next, next);
+        if next > self.end {
+            self.repair.gap(self.end, next, now.saturating_add(self.wait_ns));
+            self.end = next;
+        }
+    }
+
+    /// Numbers that can't be held. Where the next one is missing, too much is missing to be repaired; where it is not, our own
+    /// consumer is slow, and what is dropped here is repaired once it has moved on.
+    fn on_far(&mut self, sequence: u64, count: u16) -> Arrival {
+        self.counters.beyond_window += u64::from(count);
+        if !self.slots.contains(self.next_seq) {
+            self.far = Some(self.far.map_or(sequence, |far| far.max(sequence)));
+        }
+        Arrival::Dropped(Drop::BeyondWindow)
+    }
+
+    /// Keeps a side's own place.
+    #[inline]
+    fn pass(&mut self, side: Side, sequence: u64, to: u64) {
+        let state = &mut self.sides[side as usize];
+        if side == Side::Repair {
+            return;
+        }
+        if sequence >= state.next {
+            state.passed_over += if state.next == 0 { 0 } else { sequence - state.next };
+            state.next = to;
+        } else {
+            self.counters.sides[side as usize].late += to.min(state.next) - sequence.min(to);
+            state.next = state.next.max(to);
+        }
+    }
+
+    #[inline]
+    fn remember(&mut self, at: Nanos, side: Side, sequence: u64) {
+        self.seen[self.seen_at] = Seen { sequence, at, side };
+        self.seen_at = (self.seen_at + 1) & (SEEN_MAX - 1);
+    }
+
+    fn on_second_copy(&mut self, now: Nanos, side: Side, sequence: u64, count: u16) {
+        let counters = &mut self.counters.sides[side as usize];
+        counters.duplicates += u64::from(count);
+        let first = self.seen.iter().find(|seen| seen.sequence == sequence && seen.side != side);
+        if let Some(first) = first {
+            let lag_ns = now.saturating_sub(first.at);
+            counters.lag_count += 1;
+            counters.lag_ns_sum += lag_ns;
+            counters.lag_ns_max = counters.lag_ns_max.max(lag_ns);
+        }
+    }
+
+    #[cold]
+    fn on_other_session(&mut self, now: Nanos, packet: &MoldPacket<'_>) -> Arrival {
+        let session = FeedSession::parse(packet.session()).ok();
+        let Some(session) = session.filter(|session| session.stream() == self.session.stream()) else {
+            self.counters.foreign += 1;
+            return Arrival::Dropped(Drop::Foreign);
+        };
+        if session.epoch() < self.session.epoch() {
+            self.counters.old_epoch += 1;
+            return Arrival::Dropped(Drop::OldEpoch);
+        }
+        self.counters.new_epoch += 1;
+        let (from, end) = match *packet {
+            MoldPacket::Messages { sequence, count, .. } => (sequence, sequence + u64::from(count)),
+            MoldPacket::Heartbeat { sequence, .. } | MoldPacket::EndOfSession { sequence, .. } => (sequence, sequence),
+        };
+        let epoch = session.epoch();
+        match &mut self.newer {
+            Some(newer) if newer.epoch == epoch => {
+                (newer.from, newer.end, newer.heard_at) = (newer.from.min(from), newer.end.max(end), now);
+            }
+            Some(newer) if newer.epoch > epoch && now.saturating_sub(newer.heard_at) < NEWER_MEMORY_NS => {}
+            _ => self.newer = Some(Newer { epoch, from, end, heard_at: now, told_at: None }),
+        }
+        Arrival::Dropped(Drop::NewEpoch)
+    }
+
+    /// The next request to send: to the rewinder of this index. One that can't be sent now may be dropped: it has a deadline.
+    #[inline]
+    pub fn poll_request(&mut self, now: Nanos) -> Option<(usize, MoldRequest)> {
+        let wanted = self.repair.poll(now, &self.slots, self.next_seq)?;
+        Some((wanted.rewinder, MoldRequest { session: self.name, sequence: wanted.from, count: wanted.count }))
+    }
+
+    /// What the owner has to know now. Call it until there is nothing, once a duty cycle.
+    pub fn poll_event(&mut self, now: Nanos) -> Option<FeedEvent> {
+        let again = |told_at: Option<Nanos>| told_at.is_none_or(|at| now.saturating_sub(at) >= self.silence_ns);
+        if let Some(newer) = self.newer.as_mut().filter(|newer| again(newer.told_at)) {
+            newer.told_at = Some(now);
+            return Some(FeedEvent::NewSession { epoch: newer.epoch, from: newer.from });
+        }
+        if let Some(event) = self.poll_unrepairable(now) {
+            return Some(event);
+        }
+        if let Some(next) = self.ends_at.filter(|&next| self.next_seq >= next) {
+            self.ends_at = None;
+            return Some(FeedEvent::EndOfSession { next });
+        }
+        let heard_at = *self.heard_at.get_or_insert(now);
+        let since = self.silence_told_at.map_or(heard_at, |told_at| told_at.max(heard_at));
+        if now.saturating_sub(since) >= self.silence_ns {
+            self.silence_told_at = Some(now);
+            return Some(FeedEvent::Silent { for_ns: now.saturating_sub(heard_at) });
+        }
+        None
+    }
+
+    fn poll_unrepairable(&mut self, now: Nanos) -> Option<FeedEvent> {
+        let (from, to) = match (self.far, self.repair.given_up(&self.slots, self.next_seq)) {
+            (Some(far), _) => (self.next_seq, far),
+            (None, Some(given_up)) => given_up,
+            (None, None) => return None,
+        };
+        let is_news = self
+            .told
+            .is_none_or(|(at, next_seq)| next_seq != self.next_seq || now.saturating_sub(at) >= self.silence_ns);
+        if !is_news {
+            return None;
+        }
+        self.told = Some((now, self.next_seq));
+        Some(FeedEvent::Unrepairable { from, count: to - from })
+    }
+
+    /// Goes on from `next_seq`, after a catch-up delivered everything up to before it. What is held from there on stays, and
+    /// what is missing in between is asked for. What lay further above is forgotten, until a packet says so again.
+    ///
+    /// # Panics
+    /// Where `next_seq` is zero.
+    pub fn skip_to(&mut self, next_seq: u64) {
+        assert!(next_seq > 0);
+        if next_seq < self.next_seq {
+            self.slots.clear();
+        }
+        while self.next_seq < next_seq && !self.slots.is_empty() {
+            self.slots.remove(self.next_seq);
+            self.next_seq += 1;
+            self.counters.skipped += 1;
+        }
+        self.counters.skipped += next_seq.saturating_sub(self.next_seq);
+        self.next_seq = next_seq;
+        self.repair.forget();
+        (self.far, self.told) = (None, None);
+        self.end = self.slots.end(next_seq);
+        if self.end > next_seq {
+            self.repair.gap(next_seq, self.end, 0);
+        }
+    }
+
+    /// Listens to the reign `epoch` from now on, after the EpochChange that fits was seen elsewhere, or where none is needed.
+    /// Messages of the reign before that are held are dropped: they may have been taken back.
+    ///
+    /// # Panics
+    /// Where the epoch is below the present one, or above what a session can name.
+    pub fn adopt_session(&mut self, epoch: u32) {
+        assert!(epoch >= self.session.epoch() && epoch <= EPOCH_MAX, "epoch {epoch} after {}", self.session.epoch());
+        if epoch == self.session.epoch() {
+            return;
+        }
+        self.session = FeedSession::new(self.session.stream(), epoch).expect("the epoch was checked");
+        self.name = self.session.encode();
+        self.slots.clear();
+        self.repair.forget();
+        (self.far, self.told, self.ends_at) = (None, None, None);
+        self.sides.iter_mut().for_each(|side| side.next = 0);
+        self.end = self.next_seq;
+        self.newer = self.newer.filter(|newer| newer.epoch > epoch);
+    }
+
+    /// When the arbiter next has something to do by itself.
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        let heard_at = self.heard_at?;
+        let since = self.silence_told_at.map_or(heard_at, |told_at| told_at.max(heard_at));
+        Some(self.repair.due_at().min(since.saturating_add(self.silence_ns)))
+    }
+}
+
+/// What a packet's messages came to.
+#[derive(Default)]
+struct Taken {
+    delivered: u32,
+    held: u32,
+    duplicates: u32,
+    beyond: u32,
+}
