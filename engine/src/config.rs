@@ -101,7 +101,14 @@ impl TryFrom<String> for NextHop {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let mac: MacAddr = text.parse().map_err(|_| format!("{text:?} is no MAC address, as 02:00:00:00:00:01"))?;
+        let mac: MacAddr =
+            text.parse().map_err(|_| format!("next_hop = {text:?} is no MAC address, as 02:00:00:00:00:01"))?;
+        if mac.is_zero() || mac.is_multicast() {
+            let what = if mac.is_zero() { "nobody's" } else { "a group's" };
+            return Err(format!(
+                "next_hop = {text:?} is {what} address: give that of a router, or of the link's other end"
+            ));
+        }
         Ok(NextHop(NextHops::Fixed(mac)))
     }
 }
@@ -330,7 +337,7 @@ pub struct ApplianceConfig {
     pub nic: NicChoice,
     /// The interface for XDP, where that is to be used.
     pub xdp: Option<XdpSettings>,
-    /// Lets the kernel poll the card within receive calls, for so many microseconds.
+    /// Lets the kernel poll the card within receive calls, for so many microseconds: of kernel UDP and of XDP sockets.
     pub busy_poll_us: Option<u32>,
     /// Which stages share a thread; `None` chooses by the number of usable cores.
     pub cores: Option<CorePlan>,
@@ -624,6 +631,15 @@ mod tests {
         assert!(refused("tier = \"disk\"").contains("one of memory, local"));
         assert!(refused("[journal]\nstrategy = \"hope\"").contains("hope"));
         assert!(refused("windw = 3").contains("line 3"));
+        for (mac, what) in [
+            ("00:00:00:00:00:00", "nobody's address"),
+            ("ff:ff:ff:ff:ff:ff", "a group's address"),
+            ("01:00:5e:00:00:01", "a group's address"),
+            ("02:00", "no MAC address"),
+        ] {
+            let text = refused(&format!("[xdp]\ninterface = \"eth1\"\nnext_hop = \"{mac}\""));
+            assert!(text.contains(&format!("next_hop = {mac:?} is {what}")) && text.starts_with("line 5"), "{text}");
+        }
         assert!(refused("cores = [[\"sequencer\"]]").contains("missing"));
         assert!(refused("idle = \"nap\"").contains("backoff"));
         let mut small = ApplianceConfig::parse(SMALLEST).unwrap();

@@ -195,7 +195,7 @@ pub struct RunArgs {
     /// The network backend
     #[arg(long, value_enum)]
     pub nic: Option<NicArg>,
-    /// The interface for XDP
+    /// The interface for XDP; kernel UDP takes none, but an address of it as --listen
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
     /// Name of the log ring, for followers

@@ -2,10 +2,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use ticktape_nic::lab;
 
 /// Reached only where something does not happen that must.
@@ -101,10 +105,20 @@ fn kill(pid: u32) {
     assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
 }
 
-/// Whether a process lives: one that only waits to be asked about does not.
-fn lives(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+/// A process that need not be a child.
+struct Process(OwnedFd);
+
+impl Process {
+    fn of(pid: u32) -> Self {
+        let pid = Pid::from_raw(pid as i32).unwrap();
+        Process(pidfd_open(pid, PidfdFlags::empty()).unwrap())
+    }
+
+    fn await_end(&self) {
+        let deadline = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        let ended = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&deadline)).unwrap();
+        assert_eq!(ended, 1, "a child goes on without its demo");
+    }
 }
 
 #[test]
@@ -115,14 +129,14 @@ fn a_killed_demo_leaves_nothing_to_the_next() {
     let mut running = Running::start();
     let (pid, children) = (running.child.id(), running.children());
     assert_eq!(children.len(), 2, "an appliance and a follower");
+    let children: Vec<Process> = children.into_iter().map(Process::of).collect();
     kill(pid);
     running.child.wait().unwrap();
     // They notice by themselves that nobody speaks to them any more.
-    let begun = Instant::now();
-    while children.iter().any(|&child| lives(child)) {
-        assert!(begun.elapsed() < PATIENCE, "a child goes on without its demo");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    children.iter().for_each(Process::await_end);
+    let mut errors = String::new();
+    running.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!(errors, "", "and make no noise about it");
     // Every lab sweeps before it begins; it may be another test's that does it first.
     lab::sweep().unwrap();
     assert_eq!(namespaces_of(pid), [""; 0]);
@@ -143,4 +157,63 @@ fn a_killed_appliance_is_named_and_its_network_removed() {
     assert_eq!(status.code(), Some(1), "{errors}");
     assert!(errors.contains("the appliance has ended"), "{errors}");
     assert_eq!(namespaces_of(pid), [""; 0]);
+}
+
+/// Interrupts a demo and its children, as a terminal does, once it has printed a line that begins like this; what it says.
+fn interrupted_after(line: &str, nic: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ticktape"))
+        .args(["demo", "--nic", nic, "--messages", "200000", "--rate", "1000"])
+        .env("TMPDIR", dir.path())
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut text = String::new();
+    while !line.is_empty() && !text.lines().any(|said| said.starts_with(line)) {
+        assert_ne!(output.read_line(&mut text).unwrap(), 0, "it ended before it began: {text}");
+    }
+    if line.is_empty() {
+        await_handler(child.id());
+    }
+    let group = format!("-{}", child.id());
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    let mut errors = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    drop(output);
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{errors}");
+    assert_eq!(namespaces_of(child.id()), [""; 0]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "nothing of it is left");
+    errors
+}
+
+/// Looks until a process handles SIGINT: the earliest that it can tidy up.
+fn await_handler(pid: u32) {
+    let begun = std::time::Instant::now();
+    loop {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        // Signal 2 is bit 1.
+        if u64::from_str_radix(caught.trim(), 16).unwrap() & 2 != 0 {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it never handles SIGINT");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn an_interrupted_demo_says_just_that_at_whatever_point() {
+    let mut nics = vec!["udp"];
+    nics.extend(can_run().then_some("xdp"));
+    for nic in nics {
+        for line in ["", "200000 orders", "client"] {
+            let errors = interrupted_after(line, nic);
+            let said: Vec<&str> = errors.lines().filter(|line| !line.is_empty()).collect();
+            assert_eq!(said, ["ticktape: interrupted; everything of this run is removed"], "{nic}, after {line:?}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Opening the network backend that was asked for, or that works.
 
+use ticktape_nic::xdp::BusyPoll;
 use ticktape_nic::{NicError, UdpConfig, UdpNic, XdpConfig, XdpNic};
 
 use super::appliance::StartError;
@@ -14,7 +15,11 @@ pub(super) enum Opened {
 /// Opens the backend for the client link. `auto` takes XDP where an interface is named for it and grants it, else kernel UDP.
 pub(super) fn open(config: &ApplianceConfig) -> Result<Opened, StartError> {
     match (config.nic, &config.xdp) {
-        (NicChoice::Udp, _) => Ok(Opened::Udp(Box::new(udp(config)?), "as asked for".to_string())),
+        (NicChoice::Udp, None) => Ok(Opened::Udp(Box::new(udp(config)?), "as asked for".to_string())),
+        (NicChoice::Udp, Some(xdp)) => {
+            let why = format!("as asked for; [xdp] interface = {:?} is not used", xdp.interface);
+            Ok(Opened::Udp(Box::new(udp(config)?), why))
+        }
         (NicChoice::Xdp, _) => Ok(Opened::Xdp(Box::new(xdp(config)?), "as asked for".to_string())),
         (NicChoice::Auto, None) => {
             Ok(Opened::Udp(Box::new(udp(config)?), "auto: no interface is named for XDP".to_string()))
@@ -35,7 +40,7 @@ fn udp(config: &ApplianceConfig) -> Result<UdpNic, NicError> {
 }
 
 fn xdp(config: &ApplianceConfig) -> Result<XdpNic, StartError> {
-    let nic = open_xdp(config)?;
+    let nic = XdpNic::open(&xdp_config(config)).map_err(StartError::from)?;
     let (asked_for, carried) = (config.datagram_bytes_max, nic.datagram_bytes_max());
     if asked_for > carried {
         // What is larger would never arrive, and be sent again for ever.
@@ -45,13 +50,31 @@ fn xdp(config: &ApplianceConfig) -> Result<XdpNic, StartError> {
     Ok(nic)
 }
 
-fn open_xdp(config: &ApplianceConfig) -> Result<XdpNic, NicError> {
+fn xdp_config(config: &ApplianceConfig) -> XdpConfig {
     let settings = config.xdp.clone().unwrap_or_default();
-    XdpNic::open(&XdpConfig {
+    XdpConfig {
         queues: vec![settings.queue],
         attach: settings.attach.into(),
         zero_copy: settings.zero_copy.into(),
         next_hops: settings.next_hop.0,
+        // 0 is off, as for kernel UDP.
+        busy_poll: config.busy_poll_us.filter(|&us| us > 0).map(|us| BusyPoll { us, ..BusyPoll::default() }),
         ..XdpConfig::new(settings.interface, config.listen)
-    })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::XdpSettings;
+
+    #[test]
+    fn an_xdp_socket_is_polled_as_the_appliance_is_told() {
+        let mut config = ApplianceConfig::new("journal", "10.0.0.1:7".parse().unwrap());
+        config.xdp = Some(XdpSettings { interface: "eth1".to_string(), queue: 3, ..XdpSettings::default() });
+        let asked = |us: Option<u32>| xdp_config(&ApplianceConfig { busy_poll_us: us, ..config.clone() }).busy_poll;
+        assert_eq!(asked(Some(35)), Some(BusyPoll { us: 35, ..BusyPoll::default() }));
+        assert_eq!((asked(Some(0)), asked(None)), (None, None));
+        assert_eq!((xdp_config(&config).interface, xdp_config(&config).queues), ("eth1".to_string(), vec![3]));
+    }
 }

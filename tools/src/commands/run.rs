@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ticktape::config::{ApplianceConfig, CaptureConfig, FeedConfig};
+use ticktape::config::{ApplianceConfig, CaptureConfig, FeedConfig, NicChoice};
 use ticktape::pipeline::{Report, StageName};
+use ticktape_nic::packet::InterfaceInfo;
 
 use crate::Failure;
 use crate::args::RunArgs;
@@ -48,6 +49,19 @@ pub fn run(args: RunArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failur
     finish(&appliance.stop())
 }
 
+/// Kernel UDP listens on an address, wherever that is.
+fn not_for_udp(interface: &str) -> Failure {
+    let addresses = match InterfaceInfo::read(interface) {
+        Ok(info) => info.addresses.iter().map(|address| address.ip.to_string()).collect::<Vec<_>>().join(" or "),
+        Err(_) => String::new(),
+    };
+    let addresses = if addresses.is_empty() { String::new() } else { format!(" ({addresses})") };
+    Failure::usage(format!(
+        "--interface {interface} is for XDP, and kernel UDP is asked for: --listen on an address of it{addresses} instead, or \
+         --nic xdp"
+    ))
+}
+
 /// Says how a run ended.
 pub fn finish(report: &Report) -> Result<(), Failure> {
     if let Some(fault) = &report.fault {
@@ -81,8 +95,14 @@ fn config(args: RunArgs) -> Result<ApplianceConfig, Failure> {
     config.listen = args.listen.unwrap_or(config.listen);
     config.tier = args.tier.map_or(config.tier, Into::into);
     config.nic = args.nic.map_or(config.nic, Into::into);
-    if let Some(interface) = args.interface {
-        config.xdp.get_or_insert_default().interface = interface;
+    match args.interface {
+        Some(interface) if config.nic == NicChoice::Udp => return Err(not_for_udp(&interface)),
+        Some(interface) => config.xdp.get_or_insert_default().interface = interface,
+        None if config.nic == NicChoice::Xdp && config.xdp.is_none() => {
+            let what = "--nic xdp needs an interface: name one of nic probe's with --interface NAME";
+            return Err(Failure::usage(what));
+        }
+        None => {}
     }
     config.ring.name = args.ring.or(config.ring.name);
     config.ring.dir = args.ring_dir.unwrap_or(config.ring.dir);

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Failure;
+use crate::out;
 
 /// The longest wait for a child's line: recovery and draining take seconds, a child that is stopped takes for ever.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -101,9 +102,9 @@ impl Drop for Child {
     }
 }
 
-/// The child's side: one line to the parent.
+/// The child's side: one line to the parent. A parent that is gone has said itself why.
 pub fn tell(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(value).map_err(Failure::failed)?;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(Failure::failed)
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).map_err(|error| out::failure(&error))
 }

@@ -64,13 +64,16 @@ pub fn run(args: &DemoArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fail
             .map_err(|error| Failure::usage(format!("{}: a capture can't be written: {error}", path.display())))?;
     }
     let interrupted = interrupt_flag()?;
-    let network = Network::new(args.nic)?;
     let noise = jitter::baseline(JITTER_MS);
+    // A Ctrl-C reaches the children, too. What comes of one that was not ready for it is the user's doing, not a fault.
+    let unless_interrupted = |failure| check(&interrupted).err().unwrap_or(failure);
+    let network = Network::new(args.nic).map_err(unless_interrupted)?;
     let run = Run { args, network: &network, service, orders: &orders, phases: &phases, interrupted: &interrupted };
     // The same over the kernel's way, to be printed beside.
-    let beside = if args.nic == NicArg::Xdp { Some(run.beside(NicArg::Udp)?) } else { None };
+    let beside =
+        if args.nic == NicArg::Xdp { Some(run.beside(NicArg::Udp).map_err(unless_interrupted)?) } else { None };
     let workspace = Workspace::new(args.dir.as_deref(), &args.ring_dir, args.keep)?;
-    let played = run.play(args.nic, &workspace, args.capture.as_deref())?;
+    let played = run.play(args.nic, &workspace, args.capture.as_deref()).map_err(unless_interrupted)?;
 
     let verdict = played.verdict(orders.len() as u64);
     let result = DemoResult {
@@ -133,10 +136,12 @@ impl Run<'_> {
     /// Appliance, follower and client, from start to stop, and the replay of what is left.
     fn play(&self, nic: NicArg, workspace: &Workspace, capture: Option<&Path>) -> Result<Played, Failure> {
         let Run { args, network, service, orders, phases, interrupted } = *self;
+        check(interrupted)?;
         let mut appliance_args = appliance_args(args, &network.appliance_args(nic), workspace, orders.len());
         appliance_args.extend(capture.map(|file| format!("--capture={}", file.display())));
         let mut appliance = Child::spawn_in("the appliance", &appliance_args, |command| network.spawn(command))?;
         let ready: Ready = appliance.read()?;
+        check(interrupted)?;
         let mut follower = Child::spawn("the follower", &follower_args(args, workspace))?;
         let attached: follower::Attached = follower.read()?;
         say!("{} orders from {}, {} phase(s)", orders.len(), source(args), phases.len())?;
@@ -179,9 +184,7 @@ impl Watch<'_> {
 
     /// Fails where a child has ended, by its own last words where it left some, or the user wants no more.
     pub fn check(&mut self) -> Result<(), Failure> {
-        if self.interrupted.load(Ordering::Relaxed) {
-            return Err(Failure::failed("interrupted; everything of this run is removed"));
-        }
+        check(self.interrupted)?;
         if let Err(failure) = self.appliance.check() {
             return Err(match self.appliance.read::<Final>() {
                 Ok(Final { fault: Some(fault), .. }) => Failure::failed(format!("the appliance stopped: {fault}")),
@@ -190,6 +193,14 @@ impl Watch<'_> {
         }
         self.follower.check()
     }
+}
+
+/// Fails where the user wants no more.
+fn check(interrupted: &AtomicBool) -> Result<(), Failure> {
+    if interrupted.load(Ordering::Relaxed) {
+        return Err(Failure::failed("interrupted; everything of this run is removed"));
+    }
+    Ok(())
 }
 
 /// Set by Ctrl-C and its like, so that the demo can tidy up.
