@@ -16,6 +16,7 @@
 
 extern crate self as ticktape;
 
+pub mod catchup;
 pub mod client;
 pub mod config;
 mod control;
