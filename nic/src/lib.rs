@@ -21,6 +21,7 @@ mod counters;
 mod error;
 pub mod lab;
 pub mod limits;
+pub mod lossy;
 pub mod mem;
 pub mod packet;
 mod port;
