@@ -2,6 +2,9 @@
 
 mod appliance;
 mod capture;
+mod catchup;
+mod catchup_client;
+mod catchup_source;
 mod idle;
 mod nic;
 mod plan;
@@ -11,6 +14,10 @@ mod stage;
 mod stages;
 
 pub use appliance::{Appliance, Choices, Report, StartError};
+pub use catchup::{CatchupCounters, CatchupServer, CatchupServerConfig, ServedRing};
+pub use catchup_client::{
+    CatchupClient, CatchupClientConfig, CatchupError, CatchupItem, CatchupStep, install_snapshot,
+};
 pub use idle::{IdleStrategy, Idler};
 pub use plan::{CorePlan, CoreSlot, PlanError, StageName};
 pub use stage::{Lifecycle, Stage, StageReport};
