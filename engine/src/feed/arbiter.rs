@@ -90,12 +90,12 @@ pub enum Arrival {
     /// The session's end was announced.
     EndOfSession,
     /// Nothing of it was used.
-    Dropped(Drop),
+    Dropped(PacketDrop),
 }
 
 /// Why nothing of a packet was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drop {
+pub enum PacketDrop {
     /// It is no packet.
     Malformed(MoldError),
     /// Another stream, or a session that is none of ours.
@@ -209,8 +209,17 @@ struct Seen {
     side: Side,
 }
 
-/// First copies that are remembered to tell the other side's lag; a power of two. More than are on their way at a time.
-const SEEN_MAX: usize = 256;
+/// First copies that are remembered to tell the other side's lag. More than are on their way at a time, so that few share a
+/// place; what shares one is not measured.
+const SEEN_BITS: u32 = 8;
+
+/// Numbers up to `to` are said to exist, too many to be repaired.
+#[derive(Clone, Copy, Debug)]
+struct Far {
+    /// The next number when it was said: a stream that goes on proves it wrong, or will hear it again.
+    next_seq: u64,
+    to: u64,
+}
 
 /// A reign above ours that sends.
 #[derive(Clone, Copy, Debug)]
@@ -242,13 +251,13 @@ pub struct Arbiter {
     repair: Repair,
     sides: [SideState; 3],
     seen: Box<[Seen]>,
-    seen_at: usize,
-    /// What lies beyond the window is beyond repair: from the next number up to here.
-    far: Option<u64>,
-    /// When, and at which next number, what is beyond repair was reported.
+    /// Something beyond the window was named while the next number was missing.
+    far: Option<Far>,
+    /// When what is beyond repair was reported, and up to where.
     told: Option<(Nanos, u64)>,
     newer: Option<Newer>,
     ends_at: Option<u64>,
+    end_told: Option<u64>,
     /// When either side was last heard, or silence was reported.
     heard_at: Option<Nanos>,
     silence_told_at: Option<Nanos>,
@@ -275,12 +284,12 @@ impl Arbiter {
             verify: config.verify,
             repair: Repair::new(&config.repair, config.rewinders),
             sides: [SideState::default(); 3],
-            seen: vec![Seen { sequence: 0, at: 0, side: Side::A }; SEEN_MAX].into(),
-            seen_at: 0,
+            seen: vec![Seen { sequence: 0, at: 0, side: Side::A }; 1 << SEEN_BITS].into(),
             far: None,
             told: None,
             newer: None,
             ends_at: None,
+            end_told: None,
             heard_at: None,
             silence_told_at: None,
             counters: ArbiterCounters::default(),
@@ -331,7 +340,7 @@ impl Arbiter {
             Ok(packet) => packet,
             Err(error) => {
                 self.counters.malformed[error.index()] += 1;
-                return Arrival::Dropped(Drop::Malformed(error));
+                return Arrival::Dropped(PacketDrop::Malformed(error));
             }
         };
         if *packet.session() != self.name {
@@ -356,7 +365,10 @@ impl Arbiter {
             }
             MoldPacket::EndOfSession { sequence, .. } => {
                 self.on_word_of(now, side, sequence);
-                self.ends_at = Some(sequence);
+                // An end before what was delivered is none; one that was told is only repeated.
+                if sequence >= self.next_seq && self.end_told != Some(sequence) {
+                    self.ends_at = Some(sequence);
+                }
                 Arrival::EndOfSession
             }
         }
@@ -387,8 +399,9 @@ impl Arbiter {
         if sequence > self.end {
             self.repair.gap(self.end, sequence, now.saturating_add(self.wait_ns));
         }
-        self.end = self.end.max(to.min(limit));
-        let taken = self.take(now, sequence, messages, limit, &mut deliver);
+        let known = self.end;
+        self.end = known.max(to.min(limit));
+        let taken = self.take(now, sequence, messages, known, &mut deliver);
         if side == Side::Repair {
             self.repair.on_repair(now, sequence, to, &self.slots, self.next_seq);
         }
@@ -404,8 +417,8 @@ impl Arbiter {
         }
         counters.duplicates += u64::from(taken.duplicates);
         match taken.duplicates {
-            0 if taken.beyond > 0 => Arrival::Dropped(Drop::BeyondWindow),
-            0 => Arrival::Dropped(Drop::BadMessages),
+            0 if taken.beyond > 0 => Arrival::Dropped(PacketDrop::BeyondWindow),
+            0 => Arrival::Dropped(PacketDrop::BadMessages),
             _ => Arrival::Duplicate,
         }
     }
@@ -415,16 +428,17 @@ impl Arbiter {
         self.next_seq.saturating_add(self.slots.count())
     }
 
-    /// Delivers or holds what is new of a packet.
+    /// Delivers or holds what is new of a packet. Numbers before `known` were known to exist.
     #[inline]
     fn take(
         &mut self,
         now: Nanos,
         sequence: u64,
         messages: MoldMessages<'_>,
-        limit: u64,
+        known: u64,
         deliver: &mut impl FnMut(u64, &[u8]) -> bool,
     ) -> Taken {
+        let limit = self.limit();
         let mut taken = Taken::default();
         let mut has_room = true;
         for (seq, message) in (sequence..).zip(messages) {
@@ -437,7 +451,9 @@ impl Arbiter {
                 continue;
             }
             if !self.is_good(seq, message) {
-                self.repair.gap(seq, seq + 1, now.saturating_add(self.wait_ns));
+                if seq >= known {
+                    self.repair.gap(seq, seq + 1, now.saturating_add(self.wait_ns));
+                }
                 continue;
             }
             if has_room && seq == self.next_seq {
@@ -481,6 +497,7 @@ impl Arbiter {
             self.next_seq += 1;
             delivered += 1;
         }
+        self.end = self.end.max(self.next_seq);
         self.counters.delivered += u64::from(delivered);
         delivered
     }
@@ -503,9 +520,10 @@ impl Arbiter {
     fn on_far(&mut self, sequence: u64, count: u16) -> Arrival {
         self.counters.beyond_window += u64::from(count);
         if !self.slots.contains(self.next_seq) {
-            self.far = Some(self.far.map_or(sequence, |far| far.max(sequence)));
+            let to = self.far.filter(|far| far.next_seq == self.next_seq).map_or(sequence, |far| far.to.max(sequence));
+            self.far = Some(Far { next_seq: self.next_seq, to });
         }
-        Arrival::Dropped(Drop::BeyondWindow)
+        Arrival::Dropped(PacketDrop::BeyondWindow)
     }
 
     /// Keeps a side's own place.
@@ -526,15 +544,14 @@ impl Arbiter {
 
     #[inline]
     fn remember(&mut self, at: Nanos, side: Side, sequence: u64) {
-        self.seen[self.seen_at] = Seen { sequence, at, side };
-        self.seen_at = (self.seen_at + 1) & (SEEN_MAX - 1);
+        self.seen[seen_place(sequence)] = Seen { sequence, at, side };
     }
 
     fn on_second_copy(&mut self, now: Nanos, side: Side, sequence: u64, count: u16) {
         let counters = &mut self.counters.sides[side as usize];
         counters.duplicates += u64::from(count);
-        let first = self.seen.iter().find(|seen| seen.sequence == sequence && seen.side != side);
-        if let Some(first) = first {
+        let first = self.seen[seen_place(sequence)];
+        if first.sequence == sequence && first.side != side {
             let lag_ns = now.saturating_sub(first.at);
             counters.lag_count += 1;
             counters.lag_ns_sum += lag_ns;
@@ -547,11 +564,11 @@ impl Arbiter {
         let session = FeedSession::parse(packet.session()).ok();
         let Some(session) = session.filter(|session| session.stream() == self.session.stream()) else {
             self.counters.foreign += 1;
-            return Arrival::Dropped(Drop::Foreign);
+            return Arrival::Dropped(PacketDrop::Foreign);
         };
         if session.epoch() < self.session.epoch() {
             self.counters.old_epoch += 1;
-            return Arrival::Dropped(Drop::OldEpoch);
+            return Arrival::Dropped(PacketDrop::OldEpoch);
         }
         self.counters.new_epoch += 1;
         let (from, end) = match *packet {
@@ -566,7 +583,7 @@ impl Arbiter {
             Some(newer) if newer.epoch > epoch && now.saturating_sub(newer.heard_at) < NEWER_MEMORY_NS => {}
             _ => self.newer = Some(Newer { epoch, from, end, heard_at: now, told_at: None }),
         }
-        Arrival::Dropped(Drop::NewEpoch)
+        Arrival::Dropped(PacketDrop::NewEpoch)
     }
 
     /// The next request to send: to the rewinder of this index. One that can't be sent now may be dropped: it has a deadline.
@@ -586,8 +603,8 @@ impl Arbiter {
         if let Some(event) = self.poll_unrepairable(now) {
             return Some(event);
         }
-        if let Some(next) = self.ends_at.filter(|&next| self.next_seq >= next) {
-            self.ends_at = None;
+        if let Some(next) = self.ends_at.take_if(|next| self.next_seq >= *next) {
+            self.end_told = Some(next);
             return Some(FeedEvent::EndOfSession { next });
         }
         let heard_at = *self.heard_at.get_or_insert(now);
@@ -600,18 +617,19 @@ impl Arbiter {
     }
 
     fn poll_unrepairable(&mut self, now: Nanos) -> Option<FeedEvent> {
+        if self.far.is_some_and(|far| far.next_seq != self.next_seq) {
+            (self.far, self.told) = (None, None);
+        }
         let (from, to) = match (self.far, self.repair.given_up(&self.slots, self.next_seq)) {
-            (Some(far), _) => (self.next_seq, far),
+            (Some(far), _) => (far.next_seq, far.to),
             (None, Some(given_up)) => given_up,
             (None, None) => return None,
         };
-        let is_news = self
-            .told
-            .is_none_or(|(at, next_seq)| next_seq != self.next_seq || now.saturating_sub(at) >= self.silence_ns);
-        if !is_news {
+        let is_news = |(at, told_to)| from >= told_to || now.saturating_sub(at) >= self.silence_ns;
+        if !self.told.is_none_or(is_news) {
             return None;
         }
-        self.told = Some((now, self.next_seq));
+        self.told = Some((now, to));
         Some(FeedEvent::Unrepairable { from, count: to - from })
     }
 
@@ -654,10 +672,21 @@ impl Arbiter {
         self.name = self.session.encode();
         self.slots.clear();
         self.repair.forget();
-        (self.far, self.told, self.ends_at) = (None, None, None);
+        (self.far, self.told, self.ends_at, self.end_told) = (None, None, None, None);
         self.sides.iter_mut().for_each(|side| side.next = 0);
         self.end = self.next_seq;
-        self.newer = self.newer.filter(|newer| newer.epoch > epoch);
+        // What was dropped of it so far is asked for at once.
+        if let Some(newer) = self.newer.take_if(|newer| newer.epoch <= epoch)
+            && newer.epoch == epoch
+            && newer.end > self.next_seq
+        {
+            if newer.end > self.limit() {
+                self.far = Some(Far { next_seq: self.next_seq, to: newer.end });
+            } else {
+                self.repair.gap(self.next_seq, newer.end, 0);
+                self.end = newer.end;
+            }
+        }
     }
 
     /// When the arbiter next has something to do by itself.
@@ -666,6 +695,12 @@ impl Arbiter {
         let since = self.silence_told_at.map_or(heard_at, |told_at| told_at.max(heard_at));
         Some(self.repair.due_at().min(since.saturating_add(self.silence_ns)))
     }
+}
+
+/// Where a packet that begins with `sequence` is remembered: packets begin some numbers apart, so the low bits alone would do
+/// badly.
+const fn seen_place(sequence: u64) -> usize {
+    (sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - SEEN_BITS)) as usize
 }
 
 /// What a packet's messages came to.

@@ -9,10 +9,13 @@
 //! Invariant: a packet never exceeds one datagram; what would not fit is refused before it is numbered.
 
 mod arbiter;
+mod history;
+mod history_log;
 pub mod mold;
 mod publisher;
 mod repair;
 mod rewinder;
+mod rewinder_rate;
 mod session;
 mod slots;
 pub mod status;
@@ -22,12 +25,14 @@ mod status_tracker;
 use crate::link::layout::Table;
 
 pub use arbiter::{
-    Arbiter, ArbiterConfig, ArbiterCounters, Arrival, Drop, FeedEvent, Side, SideCounters, Verify,
+    Arbiter, ArbiterConfig, ArbiterCounters, Arrival, FeedEvent, PacketDrop, Side, SideCounters, Verify,
 };
+pub use history::{History, HistoryRead, Recent};
+pub use history_log::{LogHistory, LogHistoryCounters};
 pub use mold::{MoldError, MoldMessages, MoldPacket, MoldRequest, Packer};
 pub use publisher::{FeedConfig, FeedCounters, Publisher};
 pub use repair::{RepairConfig, RepairCounters};
-pub use rewinder::{Answer, History, HistoryRead, Rewinder, RewinderConfig, RewinderCounters};
+pub use rewinder::{Answer, Rewinder, RewinderConfig, RewinderCounters};
 pub use session::{FeedSession, FeedSessionError};
 pub use status::{Commit, Status, StatusError};
 pub use status_reporter::{Followed, Reporter, ReporterConfig, ReporterCounters, StatusDrop};

@@ -115,6 +115,8 @@ struct Ask {
     deadline: Nanos,
     /// Whether anything came since it was sent.
     progressed: bool,
+    /// Whether its rewinder said that it has nothing of it.
+    refused: bool,
     /// Rewinders that no longer have it.
     too_old: u64,
 }
@@ -244,8 +246,8 @@ impl Repair {
 
     fn ask(&mut self, now: Nanos, from: u64, to: u64, rewinder: usize) -> Wanted {
         let deadline = now.saturating_add(self.patience(0));
-        let (attempts, sent_at, progressed, too_old) = (0, now, false, 0);
-        self.asks.push(Ask { from, to, rewinder, attempts, sent_at, deadline, progressed, too_old });
+        let (attempts, sent_at, progressed, refused, too_old) = (0, now, false, false, 0);
+        self.asks.push(Ask { from, to, rewinder, attempts, sent_at, deadline, progressed, refused, too_old });
         self.due_at = self.due_at.min(deadline);
         self.wanted(rewinder, from, to)
     }
@@ -272,7 +274,7 @@ impl Repair {
         ask.from = from;
         if !ask.progressed {
             ask.attempts += 1;
-            if now.saturating_sub(ask.sent_at) >= self.config.deadline_ns {
+            if !ask.refused {
                 self.counters.timeouts += 1;
                 self.strike(ask.rewinder, now);
             }
@@ -283,7 +285,7 @@ impl Repair {
             self.give_up(ask.from, ask.to);
             return None;
         };
-        (ask.rewinder, ask.sent_at, ask.progressed) = (rewinder, now, false);
+        (ask.rewinder, ask.sent_at, ask.progressed, ask.refused) = (rewinder, now, false, false);
         ask.deadline = now.saturating_add(self.patience(ask.attempts));
         self.asks[at] = ask;
         self.counters.retries += 1;
@@ -342,9 +344,10 @@ impl Repair {
     /// A rewinder says that of what it was asked for it has nothing: its nearest number is `nearest`. The unanswered
     /// request that was sent first is taken to be meant.
     pub(super) fn on_refusal(&mut self, now: Nanos, nearest: u64) {
-        let unanswered = self.asks.iter_mut().filter(|ask| !ask.progressed);
+        let unanswered = self.asks.iter_mut().filter(|ask| !ask.progressed && !ask.refused);
         let Some(ask) = unanswered.min_by_key(|ask| ask.sent_at) else { return };
         self.rewinders[ask.rewinder] = Health::default();
+        ask.refused = true;
         if nearest > ask.from {
             self.counters.too_old += 1;
             ask.too_old |= 1 << ask.rewinder;

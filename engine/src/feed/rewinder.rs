@@ -8,43 +8,10 @@ use std::net::SocketAddrV4;
 use ticktape_core::Nanos;
 use ticktape_nic::Tx;
 
-use super::mold::{MoldError, MoldRequest, Packer};
+use super::history::{History, HistoryRead};
+use super::mold::{MESSAGES, MoldError, MoldRequest, Packer};
+use super::rewinder_rate::{Bucket, Buckets, Rate};
 use super::session::{EPOCH_MAX, FeedSession};
-
-/// What a history has of what it was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HistoryRead {
-    /// So many messages were handed on, at least one.
-    Read(usize),
-    /// It no longer has the first one: it begins with `first`.
-    TooOld {
-        /// The oldest that it has.
-        first: u64,
-    },
-    /// It does not have the first one yet, or it is not fit to be seen: `next` comes next.
-    NotYet {
-        /// The first that it does not have.
-        next: u64,
-    },
-    /// It has to do more than one request may cost; another time.
-    Busy,
-    /// It can't be read.
-    Failed,
-}
-
-/// Messages that were sent, to be read again. A ring, a journal, or both.
-pub trait History {
-    /// Hands consecutive messages to `f` with their numbers, from `from` on: at most `count_max` of them, and none beyond the
-    /// one with which they come to `bytes_max` or more. Does a bounded amount of work.
-    fn read(
-        &mut self,
-        now: Nanos,
-        from: u64,
-        count_max: usize,
-        bytes_max: usize,
-        f: &mut dyn FnMut(u64, &[u8]),
-    ) -> HistoryRead;
-}
 
 /// How a [`Rewinder`] is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +71,7 @@ pub enum Answer {
     Limited,
     /// All requesters together have.
     LimitedInAll,
-    /// The transmit queue is full.
+    /// The transmit queue is full, or the first message fits no datagram.
     Blocked,
     /// The history has to do more than one request may cost.
     Busy,
@@ -149,11 +116,20 @@ pub struct RewinderCounters {
     pub failed: u64,
 }
 
+/// What a request takes of the rates at least, in bytes: answering that there is nothing costs work, too.
+const COST_BYTES_MIN: usize = 256;
+/// A bucket holds what may be sent in so much time, in ns, and at least one answer.
+const BURST_NS: u64 = 50_000_000;
+
 /// Serves requests. See the module.
 #[derive(Debug)]
 pub struct Rewinder {
     config: RewinderConfig,
     session: FeedSession,
+    packer: Packer,
+    buckets: Buckets,
+    all: Bucket,
+    rate_of_all: Rate,
     counters: RewinderCounters,
 }
 
@@ -164,7 +140,22 @@ impl Rewinder {
     /// Where no message would fit a datagram, or a limit is zero.
     pub fn new(config: &RewinderConfig) -> Self {
         assert!(config.messages_per_answer_max > 0 && config.bytes_per_answer_max > 0);
-        Rewinder { config: *config, session: config.session, counters: RewinderCounters::default() }
+        assert!(config.requester_bytes_per_s > 0 && config.bytes_per_s > 0);
+        let rate = |bytes_per_s: u64| {
+            let burst = u128::from(bytes_per_s) * u128::from(BURST_NS) / 1_000_000_000;
+            let burst = i64::try_from(burst).unwrap_or(i64::MAX);
+            Rate { bytes_per_s, burst_bytes: burst.max(config.bytes_per_answer_max as i64) }
+        };
+        let rate_of_all = rate(config.bytes_per_s);
+        Rewinder {
+            config: *config,
+            session: config.session,
+            packer: Packer::new(config.session.encode(), 1, config.datagram_bytes_max),
+            buckets: Buckets::new(config.requesters_max, rate(config.requester_bytes_per_s)),
+            all: Bucket::full(rate_of_all),
+            rate_of_all,
+            counters: RewinderCounters::default(),
+        }
     }
 
     /// The session that is served.
@@ -177,13 +168,14 @@ impl Rewinder {
         self.counters
     }
 
-    /// Serves the reign `epoch` from now on.
+    /// Serves the reign `epoch` from now on. Allocates.
     ///
     /// # Panics
     /// Where the epoch is below the present one, or above what a session can name.
     pub fn adopt_session(&mut self, epoch: u32) {
         assert!(epoch >= self.session.epoch() && epoch <= EPOCH_MAX, "epoch {epoch} after {}", self.session.epoch());
         self.session = FeedSession::new(self.session.stream(), epoch).expect("the epoch was checked");
+        self.packer = Packer::new(self.session.encode(), 1, self.config.datagram_bytes_max);
     }
 
     /// Answers one datagram from `source`. Queues packets; whoever owns the transmit queue flushes it.
@@ -196,33 +188,23 @@ impl Rewinder {
         tx: &mut impl Tx,
     ) -> Answer {
         self.counters.requests += 1;
-        let request = match MoldRequest::parse(request) {
-            Ok(request) => request,
-            Err(error) => {
-                self.counters.malformed[error.index()] += 1;
-                return Answer::Malformed(error);
-            }
+        let answer = match MoldRequest::parse(request) {
+            Err(error) => Answer::Malformed(error),
+            Ok(request) if request.session != *self.packer.session() => self.other_session(&request),
+            Ok(request) => self.within_rates(now, source, &request, history, tx),
         };
-        if request.session != self.session.encode() {
-            return self.refuse_session(&request);
-        }
-        self.serve(now, source, &request, history, tx)
+        self.count(answer);
+        answer
     }
 
-    fn refuse_session(&mut self, request: &MoldRequest) -> Answer {
+    fn other_session(&self, request: &MoldRequest) -> Answer {
         match FeedSession::parse(&request.session) {
-            Ok(session) if session.stream() == self.session.stream() => {
-                self.counters.other_epoch += 1;
-                Answer::OtherEpoch
-            }
-            _ => {
-                self.counters.foreign += 1;
-                Answer::Foreign
-            }
+            Ok(session) if session.stream() == self.session.stream() => Answer::OtherEpoch,
+            _ => Answer::Foreign,
         }
     }
 
-    fn serve(
+    fn within_rates(
         &mut self,
         now: Nanos,
         source: SocketAddrV4,
@@ -230,45 +212,106 @@ impl Rewinder {
         history: &mut impl History,
         tx: &mut impl Tx,
     ) -> Answer {
-        let count = request.count.min(self.config.messages_per_answer_max);
-        let mut packer = Packer::new(request.session, request.sequence, self.config.datagram_bytes_max);
-        let (mut packets, mut blocked) = (0, false);
-        let read =
-            history.read(now, request.sequence, count.into(), self.config.bytes_per_answer_max, &mut |_, message| {
-                if blocked {
-                    return;
-                }
-                if !packer.push(message) {
-                    blocked = !send(&mut packer, source, tx);
-                    packets += u32::from(!blocked);
-                    packer.push(message);
-                }
-            });
-        match read {
-            HistoryRead::Read(messages) => {
-                packets += u32::from(!blocked && send(&mut packer, source, tx));
-                self.counters.served += 1;
-                Answer::Sent { messages: messages as u32, packets }
+        // A requester above its own rate must not use up that of all.
+        let (bucket, is_own) = self.buckets.of(now, source);
+        self.counters.crowded += u64::from(!is_own);
+        if !bucket.has_any() {
+            return Answer::Limited;
+        }
+        if !self.all.fill(now, self.rate_of_all) {
+            return Answer::LimitedInAll;
+        }
+        let before = self.counters.bytes;
+        let answer = self.serve(now, source, request, history, tx);
+        let cost = ((self.counters.bytes - before) as usize).max(COST_BYTES_MIN);
+        self.all.take(cost);
+        self.buckets.of(now, source).0.take(cost);
+        answer
+    }
+
+    fn serve(
+        &mut self,
+        now: Nanos,
+        to: SocketAddrV4,
+        request: &MoldRequest,
+        history: &mut impl History,
+        tx: &mut impl Tx,
+    ) -> Answer {
+        let (packer, counters) = (&mut self.packer, &mut self.counters);
+        packer.advance();
+        packer.seek(request.sequence);
+        let (mut messages, mut packets, mut can_go_on) = (0, 0, true);
+        let count_max = request.count.min(self.config.messages_per_answer_max).into();
+        let mut send = |packer: &mut Packer| {
+            let (count, bytes) = (packer.count(), queue(packer, to, tx));
+            counters.bytes += bytes as u64;
+            messages += if bytes > 0 { u32::from(count) } else { 0 };
+            packets += u32::from(bytes > 0);
+            bytes > 0
+        };
+        let bytes_max = self.config.bytes_per_answer_max;
+        let read = history.read(now, request.sequence, count_max, bytes_max, &mut |seq, message| {
+            // A history that leaves a number out would have others sent under a wrong number.
+            can_go_on = can_go_on && seq == packer.next_sequence();
+            if can_go_on && !packer.push(message) {
+                // What fits no datagram was never sent on this feed.
+                can_go_on = message.len() <= packer.message_bytes_max() && send(packer) && packer.push(message);
             }
-            HistoryRead::TooOld { first } => self.tell(request, first, source, tx, Answer::TooOld),
-            HistoryRead::NotYet { next } => self.tell(request, next, source, tx, Answer::NotYet),
+        });
+        match read {
+            HistoryRead::Read(_) => {
+                if !packer.is_empty() {
+                    send(packer);
+                }
+                if messages > 0 { Answer::Sent { messages, packets } } else { Answer::Blocked }
+            }
+            HistoryRead::TooOld { first } => self.tell(first.max(request.sequence + 1), to, tx, Answer::TooOld),
+            HistoryRead::NotYet { next } => self.tell(next.clamp(1, request.sequence), to, tx, Answer::NotYet),
             HistoryRead::Busy => Answer::Busy,
             HistoryRead::Failed => Answer::Failed,
         }
     }
 
     /// A heartbeat that names the nearest number there is.
-    fn tell(&self, request: &MoldRequest, nearest: u64, to: SocketAddrV4, tx: &mut impl Tx, answer: Answer) -> Answer {
-        let mut packer = Packer::new(request.session, nearest.max(1), self.config.datagram_bytes_max);
-        if send(&mut packer, to, tx) { answer } else { Answer::Blocked }
+    fn tell(&mut self, nearest: u64, to: SocketAddrV4, tx: &mut impl Tx, answer: Answer) -> Answer {
+        self.packer.advance();
+        self.packer.seek(nearest);
+        if queue(&mut self.packer, to, tx) == MESSAGES { answer } else { Answer::Blocked }
+    }
+
+    fn count(&mut self, answer: Answer) {
+        let counters = &mut self.counters;
+        match answer {
+            Answer::Sent { messages, packets } => {
+                counters.served += 1;
+                counters.messages += u64::from(messages);
+                counters.packets += u64::from(packets);
+            }
+            Answer::TooOld => counters.too_old += 1,
+            Answer::NotYet => counters.not_yet += 1,
+            Answer::Malformed(error) => counters.malformed[error.index()] += 1,
+            Answer::Foreign => counters.foreign += 1,
+            Answer::OtherEpoch => counters.other_epoch += 1,
+            Answer::Limited => counters.limited += 1,
+            Answer::LimitedInAll => counters.limited_in_all += 1,
+            Answer::Blocked => counters.blocked += 1,
+            Answer::Busy => counters.busy += 1,
+            Answer::Failed => counters.failed += 1,
+        }
     }
 }
 
-fn send(packer: &mut Packer, to: SocketAddrV4, tx: &mut impl Tx) -> bool {
+/// Queues the packet at hand and begins the next; its bytes, 0 where there is no room.
+fn queue(packer: &mut Packer, to: SocketAddrV4, tx: &mut impl Tx) -> usize {
     let packet = packer.packet();
-    let Some(slot) = tx.reserve() else { return false };
-    slot[..packet.len()].copy_from_slice(packet);
-    tx.commit(packet.len(), to);
+    let bytes = packet.len();
+    let Some(slot) = tx.reserve().filter(|slot| slot.len() >= bytes) else { return 0 };
+    slot[..bytes].copy_from_slice(packet);
+    tx.commit(bytes, to);
     packer.advance();
-    true
+    bytes
 }
+
+#[cfg(test)]
+#[path = "rewinder_tests.rs"]
+mod tests;
