@@ -1,0 +1,279 @@
+//! What is under way between the ports.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ticktape_core::Nanos;
+
+use super::LinkFaults;
+use super::port::{QueueConfig, SimNic};
+use crate::clock::WorldTime;
+use crate::rng::{Rng, Seed};
+
+/// How much longer than others a straggler is under way, at most.
+const STRAGGLE_TIMES_MAX: u64 = 100;
+
+/// What the network did to packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkCounters {
+    /// Handed over by ports.
+    pub sent: u64,
+    /// Put into a port's ring.
+    pub delivered: u64,
+    /// Lost on the way.
+    pub lost: u64,
+    /// Sent where the direction was cut.
+    pub cut: u64,
+    /// Delivered a second time.
+    pub duplicated: u64,
+    /// Allowed to be overtaken.
+    pub reordered: u64,
+    /// Damaged.
+    pub corrupted: u64,
+    /// Dropped because the receiver's ring was full.
+    pub overflowed: u64,
+    /// Arrived where nobody listens.
+    pub unreachable: u64,
+    /// Flushes of which only a part was taken.
+    pub blocked: u64,
+}
+
+/// One datagram.
+#[derive(Debug)]
+pub(super) struct Packet {
+    pub(super) source: SocketAddrV4,
+    pub(super) destination: SocketAddrV4,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// One port's receiving side.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pub(super) ring: VecDeque<Packet>,
+    pub(super) slots: usize,
+    /// Which opening of this address it is: the halves of an earlier one reach nothing.
+    pub(super) opening: u64,
+    pub(super) overflowed: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) time: WorldTime,
+    rng: Rng,
+    pub(super) endpoints: BTreeMap<SocketAddrV4, Endpoint>,
+    groups: BTreeMap<SocketAddrV4, BTreeSet<SocketAddrV4>>,
+    /// By arrival, then by number; with the port that each is for.
+    under_way: BTreeMap<(Nanos, u64), (SocketAddrV4, Packet)>,
+    number: u64,
+    openings: u64,
+    default_faults: LinkFaults,
+    faults: BTreeMap<(Ipv4Addr, Ipv4Addr), LinkFaults>,
+    cut: BTreeSet<(Ipv4Addr, Ipv4Addr)>,
+    /// When the last packet of each direction arrives that keeps its place.
+    last_arrival: BTreeMap<(Ipv4Addr, Ipv4Addr), Nanos>,
+    pub(super) counters: NetworkCounters,
+    /// Memory of packets that were delivered.
+    spare: Vec<Vec<u8>>,
+}
+
+impl State {
+    /// Takes a datagram over from a port.
+    pub(super) fn send(&mut self, source: SocketAddrV4, destination: SocketAddrV4, bytes: &[u8]) {
+        self.counters.sent += 1;
+        if !destination.ip().is_multicast() {
+            return self.send_to(source, destination, destination, bytes);
+        }
+        let members: Vec<SocketAddrV4> = self.groups.get(&destination).into_iter().flatten().copied().collect();
+        for member in members {
+            self.send_to(source, destination, member, bytes);
+        }
+    }
+
+    fn send_to(&mut self, source: SocketAddrV4, destination: SocketAddrV4, port: SocketAddrV4, bytes: &[u8]) {
+        let way = (*source.ip(), *port.ip());
+        let faults = self.faults.get(&way).copied().unwrap_or(self.default_faults);
+        if self.cut.contains(&way) {
+            self.counters.cut += 1;
+            return;
+        }
+        if self.rng.chance(faults.loss) {
+            self.counters.lost += 1;
+            return;
+        }
+        let copies = 1 + u64::from(self.rng.chance(faults.duplicate));
+        self.counters.duplicated += copies - 1;
+        for _ in 0..copies {
+            self.launch(way, &faults, source, destination, port, bytes);
+        }
+    }
+
+    fn launch(
+        &mut self,
+        way: (Ipv4Addr, Ipv4Addr),
+        faults: &LinkFaults,
+        source: SocketAddrV4,
+        destination: SocketAddrV4,
+        port: SocketAddrV4,
+        bytes: &[u8],
+    ) {
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(bytes);
+        if self.rng.chance(faults.corrupt) && !copy.is_empty() {
+            let bit = self.rng.index(8 * copy.len());
+            copy[bit / 8] ^= 1 << (bit % 8);
+            self.counters.corrupted += 1;
+        }
+        let mut delay = faults.delay_ns + self.rng.between(0, faults.jitter_ns);
+        if self.rng.chance(faults.straggle) {
+            delay *= self.rng.between(2, STRAGGLE_TIMES_MAX);
+        }
+        let mut at = self.time.now() + delay;
+        if self.rng.chance(faults.reorder) {
+            // Later than it would be, and whatever follows does not wait for it.
+            at += self.rng.between(0, 4 * (faults.delay_ns + faults.jitter_ns));
+            self.counters.reordered += 1;
+        } else {
+            let last = self.last_arrival.entry(way).or_insert(0);
+            at = at.max(*last);
+            *last = at;
+        }
+        self.number += 1;
+        self.under_way.insert((at, self.number), (port, Packet { source, destination, bytes: copy }));
+    }
+
+    /// Puts what has arrived by now into the ports' rings.
+    pub(super) fn arrive(&mut self) {
+        let now = self.time.now();
+        while let Some(entry) = self.under_way.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            let (port, packet) = entry.remove();
+            let Some(endpoint) = self.endpoints.get_mut(&port) else {
+                self.counters.unreachable += 1;
+                self.spare.push(packet.bytes);
+                continue;
+            };
+            if endpoint.ring.len() == endpoint.slots {
+                endpoint.overflowed += 1;
+                self.counters.overflowed += 1;
+                self.spare.push(packet.bytes);
+                continue;
+            }
+            self.counters.delivered += 1;
+            endpoint.ring.push_back(packet);
+        }
+    }
+
+    pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
+        self.spare.push(bytes);
+    }
+
+    /// How many of `queued` datagrams a port's flush gets rid of.
+    pub(super) fn take_of(&mut self, queued: usize, config: &QueueConfig) -> usize {
+        if !self.rng.chance(config.block) {
+            return queued;
+        }
+        self.counters.blocked += 1;
+        self.rng.index(queued.max(1))
+    }
+}
+
+/// Everything between the ports. Clones are the same network.
+#[derive(Clone, Debug)]
+pub struct Network(Arc<Mutex<State>>);
+
+impl Network {
+    /// A network without ports, whose links are good.
+    pub fn new(seed: Seed, time: &WorldTime) -> Self {
+        Network(Arc::new(Mutex::new(State {
+            time: time.clone(),
+            rng: seed.stream("network"),
+            endpoints: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            number: 0,
+            openings: 0,
+            default_faults: LinkFaults::NONE,
+            faults: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            last_arrival: BTreeMap::new(),
+            counters: NetworkCounters::default(),
+            spare: Vec::new(),
+        })))
+    }
+
+    /// One thread uses it, and a panic leaves it whole: it is going to be reported with its seed.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a port. One that was open at this address is cut off, as by its process's end.
+    pub fn open(&self, address: SocketAddrV4, config: QueueConfig) -> SimNic {
+        let mut state = self.lock();
+        state.openings += 1;
+        let opening = state.openings;
+        let endpoint = Endpoint { ring: VecDeque::new(), slots: config.rx_slots, opening, overflowed: 0 };
+        state.endpoints.insert(address, endpoint);
+        drop(state);
+        SimNic::new(self.clone(), address, opening, config)
+    }
+
+    /// Closes whatever port is open at this address.
+    pub fn close(&self, address: SocketAddrV4) {
+        let mut state = self.lock();
+        state.endpoints.remove(&address);
+        state.groups.values_mut().for_each(|members| {
+            members.remove(&address);
+        });
+    }
+
+    /// The port at `address` receives what is sent to `group`, from now on and until it is closed.
+    ///
+    /// # Panics
+    /// When `group` is no multicast group.
+    pub fn join(&self, address: SocketAddrV4, group: SocketAddrV4) {
+        assert!(group.ip().is_multicast(), "{group} is no multicast group");
+        self.lock().groups.entry(group).or_default().insert(address);
+    }
+
+    /// What befalls packets on ways of which nothing else was said.
+    pub fn set_default_faults(&self, faults: LinkFaults) {
+        self.lock().default_faults = faults;
+    }
+
+    /// What befalls packets from one host to another.
+    pub fn set_faults(&self, from: Ipv4Addr, to: Ipv4Addr, faults: LinkFaults) {
+        self.lock().faults.insert((from, to), faults);
+    }
+
+    /// From now on nothing gets from one host to the other; the opposite way is another matter.
+    pub fn cut(&self, from: Ipv4Addr, to: Ipv4Addr) {
+        self.lock().cut.insert((from, to));
+    }
+
+    /// Every way is open and good from now on. What is under way stays so.
+    pub fn heal(&self) {
+        let mut state = self.lock();
+        state.default_faults = LinkFaults::NONE;
+        state.faults.clear();
+        state.cut.clear();
+    }
+
+    /// When the next packet arrives.
+    pub fn next_arrival(&self) -> Option<Nanos> {
+        self.lock().under_way.first_key_value().map(|(&(at, _), _)| at)
+    }
+
+    /// Packets under way.
+    pub fn under_way(&self) -> usize {
+        self.lock().under_way.len()
+    }
+
+    /// What it did to packets.
+    pub fn counters(&self) -> NetworkCounters {
+        self.lock().counters
+    }
+}
