@@ -33,6 +33,7 @@ mod node;
 mod outputs;
 pub mod payload;
 pub mod pipeline;
+pub mod replica;
 mod sequencer;
 pub mod session;
 mod shadow;

@@ -302,6 +302,11 @@ impl Found {
         self.snapshot.as_ref().map_or(Seq::ZERO, |snapshot| snapshot.meta().seq)
     }
 
+    /// The epoch at that seq; 0 where there is none.
+    pub fn epoch(&self) -> u64 {
+        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.meta().epoch)
+    }
+
     /// Which log it is of: that of the segments, or where there are none, or none of them says, of the snapshot. 0 where that says
     /// nothing either.
     pub fn log_id(&self) -> u64 {

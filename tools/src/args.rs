@@ -126,6 +126,29 @@ impl FromStr for Rate {
     }
 }
 
+/// Where a feed is: A, and B if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeedPair {
+    pub a: SocketAddrV4,
+    pub b: Option<SocketAddrV4>,
+}
+
+impl FromStr for FeedPair {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut sides = text
+            .split(',')
+            .map(|side| side.trim().parse().map_err(|_| format!("{side:?} is no address and port, as 239.1.1.1:7100")));
+        let a = sides.next().ok_or("an address and port")??;
+        let b = sides.next().transpose()?;
+        match sides.next() {
+            None => Ok(FeedPair { a, b }),
+            Some(_) => Err("a feed has two sides at most: ADDR:PORT,ADDR:PORT".to_string()),
+        }
+    }
+}
+
 #[derive(clap::Args)]
 pub struct DemoArgs {
     /// Orders file (plain or .gz); without it a built-in flow of the same shape
@@ -207,9 +230,12 @@ pub struct RunArgs {
     /// Size of the log ring in bytes, a power of two from 262144 on
     #[arg(long, value_name = "N")]
     pub ring_bytes: Option<usize>,
-    /// Multicast group (or an address) and port for the sequenced stream
+    /// Multicast group (or an address) and port for the sequenced stream; a second one for the same on feed B
+    #[arg(long, value_name = "ADDR:PORT[,ADDR:PORT]", value_parser = FeedPair::from_str)]
+    pub feed: Option<FeedPair>,
+    /// Where replicas ask for what they missed: UDP and TCP of this port
     #[arg(long, value_name = "ADDR:PORT")]
-    pub feed: Option<SocketAddrV4>,
+    pub repair: Option<SocketAddrV4>,
     /// Core plan: stages by thread, such as "sequencer,executor,egress|journaler,publisher"; a thread may name its core, as in "egress@2"
     #[arg(long, value_name = "PLAN", value_parser = CorePlan::from_str)]
     pub cores: Option<CorePlan>,

@@ -12,6 +12,7 @@ use ticktape_shm::{Consumer, Horizon, RingBuilder, RingConfig, RingError, Waterm
 use ticktape_tuning::{clock, pin};
 
 use super::capture::{self, CaptureThread, Taps};
+use super::feed_server;
 use super::idle::{IdleStrategy, Idler};
 use super::nic::{self, Opened};
 use super::plan::{CorePlan, PlanError, StageName};
@@ -19,6 +20,7 @@ use super::recovery::{self, Start};
 use super::shadow::{self, Seed};
 use super::stage::{Lifecycle, Stage, StageReport};
 use super::stages::{EgressStage, ExecutorStage, JournalerStage, SequencerStage};
+use crate::catchup::EpochTable;
 use crate::config::{ApplianceConfig, ConfigError, FeedConfig, SnapshotConfig};
 use crate::control::CONTROL_QUEUE_MAX;
 use crate::egress::{Egress, EgressConfig};
@@ -32,6 +34,7 @@ use crate::mark::DIGESTS_MAX;
 use crate::metrics::{Arrivals, Part, StageLatency};
 use crate::outputs::{OutputWriter, record_bytes};
 use crate::payload::EpochChange;
+use crate::replica::Identity;
 use crate::sequencer::{Sequencer, SequencerConfig};
 use crate::shadow::Covered;
 use crate::snapshot::RestoreFailure;
@@ -128,6 +131,8 @@ pub struct Choices {
     pub idle: String,
     /// The feed, if there is one.
     pub feed: Option<String>,
+    /// Where replicas get what they missed, if anywhere.
+    pub repair: Option<String>,
     /// What the state was rebuilt from.
     pub recovery: String,
     /// How snapshots are taken, if they are.
@@ -175,13 +180,14 @@ pub struct Appliance {
     covered: Covered,
     watermarks: Watermarks,
     local_addr: SocketAddrV4,
+    repair_addr: Option<SocketAddrV4>,
     epoch: u32,
     recovered_to: Seq,
     choices: Choices,
     part: Part,
 }
 
-type Closed = (StageName, Result<StageReport, String>);
+pub(super) type Closed = (StageName, Result<StageReport, String>);
 
 impl Appliance {
     /// Recovers from the journal, makes the new epoch durable, and starts every stage.
@@ -205,7 +211,7 @@ impl Appliance {
         let calibration = calibration_plan(idle, threads);
         // A core that sleeps now and then has room for the kernel's workers; the client may have the others.
         let spinning_cores = if idle.strategy == IdleStrategy::Spin { &cores[..] } else { &[] };
-        let (stages, shadow, recorder, mut appliance) = match nic::open(config)? {
+        let (stages, Beside { shadow, server, recorder }, mut appliance) = match nic::open(config)? {
             Opened::Udp(nic, why) => build_captured::<S, _>(config, service, spinning_cores, calibration, *nic, &why)?,
             Opened::Xdp(nic, why) => build_captured::<S, _>(config, service, spinning_cores, calibration, *nic, &why)?,
         };
@@ -222,6 +228,10 @@ impl Appliance {
             appliance.choices.snapshots = Some(describe_snapshots(&seed));
             let service = service.clone();
             appliance.start_thread("tt-shadow", move || vec![shadow::run::<S>(seed, &service)])?;
+        }
+        if let Some(mut seed) = server {
+            seed.cores = shadow_cores(&plan, &usable, &cores);
+            appliance.start_thread("tt-feed-server", move || vec![feed_server::run(seed)])?;
         }
         Ok(appliance)
     }
@@ -266,6 +276,11 @@ impl Appliance {
     /// Where clients connect.
     pub fn local_addr(&self) -> SocketAddrV4 {
         self.local_addr
+    }
+
+    /// Where replicas get what they missed, if anywhere.
+    pub fn repair_addr(&self) -> Option<SocketAddrV4> {
+        self.repair_addr
     }
 
     /// This reign's epoch.
@@ -353,13 +368,13 @@ impl Drop for Alarm<'_> {
 
 /// How the threads wait.
 #[derive(Clone, Copy)]
-struct Idle {
-    strategy: IdleStrategy,
-    has_spare_core: bool,
+pub(super) struct Idle {
+    pub(super) strategy: IdleStrategy,
+    pub(super) has_spare_core: bool,
 }
 
 /// One thread: polls its stages in plan order until they are drained, or one anywhere has failed.
-fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) -> Vec<Closed> {
+pub(super) fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) -> Vec<Closed> {
     let alarm = Alarm(lifecycle);
     let mut idler = Idler::new(idle.strategy).with_spare_core(idle.has_spare_core);
     let mut housekeeping_at = 0;
@@ -387,8 +402,15 @@ fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) 
     stages.into_iter().map(|stage| (stage.name(), stage.close())).collect()
 }
 
-/// The stages, the shadow's beginning and the recorder where there are such, and what they belong to.
-type Built = (Vec<Box<dyn Stage>>, Option<Seed>, Option<Recorder>, Appliance);
+/// What runs beside the stages, where there is such.
+struct Beside {
+    shadow: Option<Seed>,
+    server: Option<feed_server::Seed>,
+    recorder: Option<Recorder>,
+}
+
+/// The stages, what runs beside them, and what they belong to.
+type Built = (Vec<Box<dyn Stage>>, Beside, Appliance);
 
 /// Everything but the threads, with taps where a capture is wanted.
 fn build_captured<S, N>(
@@ -412,7 +434,7 @@ where
     let (Taps { rx, tx, feed, ip }, recorder) = capture::open(settings, config, &nic)?;
     let tapped = Tapped::new(nic, rx, tx, ip, monotonic_now);
     let mut built = build::<S, _>(config, service, spinning_cores, calibration, tapped, why_nic, feed)?;
-    built.2 = Some(recorder);
+    built.1.recorder = Some(recorder);
     Ok(built)
 }
 
@@ -434,6 +456,8 @@ where
     N::Tx: 'static,
 {
     let feed_nic = config.feed.as_ref().map(|feed| open_feed(feed, config)).transpose()?;
+    let repair = config.feed.as_ref().and_then(|feed| feed.repair);
+    let repair = repair.map(|address| feed_server::Ports::open(address, config.datagram_bytes_max)).transpose()?;
     let Start { mut journal, recovered, machine, mut sessions, account } =
         recovery::start::<S>(config, service, egress_config(config, 0, S::SCHEMA_VERSION))?;
     journal.keep_workers_off(spinning_cores);
@@ -447,6 +471,8 @@ where
     }
     journal.set_epoch(u64::from(epoch));
     sessions.begin(epoch, machine.sessions());
+    let (log_id, epochs) = (journal.log_id(), EpochTable::new(machine.epochs()));
+    epochs.begin(u64::from(epoch), machine.applied().next());
 
     let ring = ring_builder(config, epoch);
     let ring = ring.build(recovered.next_seq)?;
@@ -482,6 +508,7 @@ where
         cores: String::new(),
         idle: String::new(),
         feed: None,
+        repair: None,
         recovery: account,
         snapshots: None,
         capture: None,
@@ -502,6 +529,10 @@ where
     let feed = feed_nic.zip(config.feed.as_ref()).map(|(nic, feed)| {
         choices.feed =
             Some(format!("MoldUDP64 on {}{}", feed.a, feed.b.map_or(String::new(), |b| format!(" and {b}"))));
+        if let Some(repair) = &repair {
+            choices.repair =
+                Some(format!("UDP and TCP on {}: lost messages, catch-up, commits", repair.udp.local_addr()));
+        }
         let session = FeedSession::new(feed.stream(), epoch).expect("checked above");
         let publisher = Publisher::new(&feed::FeedConfig {
             session,
@@ -533,6 +564,21 @@ where
         capture::publisher_stage(publish_frames, feed, feed_tap, lifecycle.clone()),
         Box::new(EgressStage::new(egress, lifecycle.clone())),
     ];
+    let repair_addr = repair.as_ref().map(|ports| ports.udp.local_addr());
+    let server = repair.zip(config.feed.as_ref()).map(|(ports, feed)| feed_server::Seed {
+        ports,
+        dir: config.dir.clone(),
+        tap: ring.tap,
+        watermarks: ring.watermarks.clone(),
+        stream: feed.stream(),
+        datagram_bytes_max: config.datagram_bytes_max,
+        role: feed_server::Role::Leader { epoch },
+        service: Identity { name: S::NAME, schema_version: S::SCHEMA_VERSION },
+        epochs,
+        log_id,
+        lifecycle: lifecycle.clone(),
+        cores: Vec::new(),
+    });
     let appliance = Appliance {
         lifecycle,
         threads: Vec::new(),
@@ -540,12 +586,13 @@ where
         covered,
         watermarks: ring.watermarks,
         local_addr,
+        repair_addr,
         epoch,
         recovered_to: last,
         choices,
         part,
     };
-    Ok((stages, shadow, None, appliance))
+    Ok((stages, Beside { shadow, server, recorder: None }, appliance))
 }
 
 /// The state of the box in which the journal will run: the other threads spin, or none does.

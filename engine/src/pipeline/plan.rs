@@ -20,6 +20,12 @@ pub enum StageName {
     Egress,
     /// The replica that takes snapshots. In no plan: its thread keeps off the stages' cores where there are others.
     Shadow,
+    /// Repairs and catch-up for replicas. In no plan, either.
+    FeedServer,
+    /// A replica's: feed, repairs and catch-up to its ring.
+    Intake,
+    /// A replica's: the state, up to commit.
+    Replica,
 }
 
 impl StageName {
@@ -36,6 +42,9 @@ impl StageName {
             StageName::Publisher => "publisher",
             StageName::Egress => "egress",
             StageName::Shadow => "shadow",
+            StageName::FeedServer => "feed-server",
+            StageName::Intake => "intake",
+            StageName::Replica => "replica",
         }
     }
 }

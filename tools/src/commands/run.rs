@@ -9,7 +9,7 @@ use ticktape::pipeline::{Report, StageName};
 use ticktape_nic::packet::InterfaceInfo;
 
 use crate::Failure;
-use crate::args::RunArgs;
+use crate::args::{FeedPair, RunArgs};
 use crate::out::say;
 use crate::service::{AnyService, find};
 
@@ -36,6 +36,9 @@ pub fn run(args: RunArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failur
     say!("idle     {}", choices.idle)?;
     if let Some(feed) = &choices.feed {
         say!("feed     {feed}")?;
+    }
+    if let Some(repair) = &choices.repair {
+        say!("repair   {repair}")?;
     }
     if let Some(snapshots) = &choices.snapshots {
         say!("snapshots {snapshots}")?;
@@ -109,7 +112,16 @@ fn config(args: RunArgs) -> Result<ApplianceConfig, Failure> {
     config.ring.bytes = args.ring_bytes.unwrap_or(config.ring.bytes);
     config.cores = args.cores.or(config.cores);
     config.idle = args.idle.unwrap_or(config.idle);
-    config.feed = args.feed.map(FeedConfig::on_loopback).or(config.feed);
+    if let Some(FeedPair { a, b }) = args.feed {
+        let before = config.feed.take();
+        config.feed = Some(FeedConfig { a, b, ..before.unwrap_or_else(|| FeedConfig::on_loopback(a)) });
+    }
+    if let Some(repair) = args.repair {
+        let Some(feed) = &mut config.feed else {
+            return Err(Failure::usage("--repair is for replicas of a feed: give --feed, or [feed] in the file"));
+        };
+        feed.repair = Some(repair);
+    }
     if let Some(file) = args.capture {
         match &mut config.capture {
             Some(capture) => capture.file = file,

@@ -1,0 +1,544 @@
+//! A replica: its threads, from start to stop, and its beginnings anew.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ticktape_core::frame::padded;
+use ticktape_core::{Seq, Service};
+use ticktape_journal::{Binding, Journal, JournalConfig, JournalReader, NativeDisk};
+use ticktape_nic::udp::{UdpRx, UdpTx};
+use ticktape_nic::{Nic, UdpConfig, UdpNic};
+use ticktape_shm::{Horizon, Ring, RingBuilder, RingConfig};
+use ticktape_tuning::pin;
+
+use super::appliance::{Closed, Idle, Report, StartError, run_core};
+use super::catchup_client::install_snapshot;
+use super::feed_server;
+use super::idle::IdleStrategy;
+use super::replica_executor::{self, Asked};
+use super::replica_reset as reset;
+use super::replica_stage::IntakeStage;
+use super::replica_tcp::{self, Begun, TcpBulk};
+use super::stage::{Lifecycle, Stage};
+use super::stages::JournalerStage;
+use crate::catchup::EpochTable;
+use crate::config::ConfigError;
+use crate::journaler::Journaler;
+use crate::machine::Machine;
+use crate::metrics::{Arrivals, Part, StageLatency};
+use crate::payload::EpochChange;
+use crate::replica::{
+    Board, BulkEnd, Committed, Door, Figure, Identity, Intake, IntakeConfig, OnOutput, Ports, ReplicaConfig,
+    ReplicaState, ReplicaStatus, RingSide, SnapshotAt, Verdict,
+};
+use crate::shadow::Covered;
+use crate::snapshot::{Found, Restored};
+use crate::{Frame, Kind};
+
+/// Threads of a replica: intake, journaler, executor, feed server.
+const THREADS: usize = 4;
+
+/// Between two looks at whether a replica has come to an end.
+const WATCH: Duration = Duration::from_millis(5);
+
+/// After a snapshot could not be had, until it is tried again.
+const FETCH_PAUSE: Duration = Duration::from_secs(1);
+
+/// A running replica. Dropping it without [`Replica::stop`] asks its threads to stop and waits for them.
+pub struct Replica<S: Service> {
+    board: Board,
+    stop: Arc<AtomicBool>,
+    fault: Arc<Mutex<Option<String>>>,
+    asked: mpsc::Sender<Asked<S>>,
+    repair_addr: Option<SocketAddrV4>,
+    thread: Option<JoinHandle<Report>>,
+}
+
+impl<S> Replica<S>
+where
+    S: Service + Send + 'static,
+    S::Output: Send,
+    S::Config: Clone + Send + 'static,
+{
+    /// Opens its sockets, and goes on from what `config.dir` holds, in threads of its own. `on_output` is told each output of the
+    /// service in order, once it is committed; where the state is rebuilt, of frames after the snapshot it began from.
+    ///
+    /// # Errors
+    /// [`StartError`], one line with what would be right. What comes up later is a [fault](Replica::fault).
+    pub fn start(
+        config: &ReplicaConfig,
+        service: &S::Config,
+        on_output: Option<OnOutput<S>>,
+    ) -> Result<Self, StartError> {
+        config.validate()?;
+        std::fs::create_dir_all(&config.dir).map_err(|error| in_dir(&config.dir, &error))?;
+        let sockets = Sockets::open(config)?;
+        let server = config.serve.map(|address| feed_server::Ports::open(address, config.datagram_bytes_max));
+        let server = server.transpose()?;
+        let repair_addr = server.as_ref().map(|ports| ports.udp.local_addr());
+        let (asked, asks) = mpsc::channel();
+        let (board, stop, fault) = (Board::default(), Arc::new(AtomicBool::new(false)), Arc::default());
+        let mut keeper = Keeper {
+            config: config.clone(),
+            service: service.clone(),
+            board: board.clone(),
+            stop: Arc::clone(&stop),
+            fault: Arc::clone(&fault),
+            asks: Arc::new(Mutex::new(asks)),
+            on_output: on_output.map(|on_output| Arc::new(Mutex::new(on_output))),
+            serve: repair_addr,
+            log_id: 0,
+            report: Report { stages: Vec::new(), fault: None, errors: Vec::new(), capture: None },
+        };
+        reset::finish(&config.dir).map_err(|error| in_dir(&config.dir, &error))?;
+        let mut doors = Doors { sockets: Some(sockets), server };
+        // Where there is something, what is wrong with it is said at once.
+        let has_log = Found::newest(&config.dir, Seq::MAX)?.log_id() != 0;
+        let first = if has_log { Some(keeper.open(&mut doors)?) } else { None };
+        let keep = move || keeper.keep(first, doors);
+        let thread = std::thread::Builder::new().name("tt-replica".to_string()).spawn(keep);
+        let thread = Some(thread.map_err(StartError::Thread)?);
+        Ok(Replica { board, stop, fault, asked, repair_addr, thread })
+    }
+
+    /// Where it stands.
+    pub fn status(&self) -> ReplicaStatus {
+        self.board.read()
+    }
+
+    /// Where others get what they missed, if anywhere.
+    pub fn repair_addr(&self) -> Option<SocketAddrV4> {
+        self.repair_addr
+    }
+
+    /// Why it has stopped by itself, if it has.
+    pub fn fault(&self) -> Option<String> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Shows the state to `look`, between two frames, on the executor's thread, which waits meanwhile. `None` where there is no
+    /// state at the moment: it is being begun anew, or the replica has stopped.
+    pub fn inspect<T: Send + 'static>(&self, look: impl FnOnce(&Machine<S>) -> T + Send + 'static) -> Option<T> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        let ask = Asked::new(move |machine: &Machine<S>| {
+            // Whoever asked may have gone.
+            let _ = answer.send(look(machine));
+        });
+        self.asked.send(ask).ok()?;
+        loop {
+            match answered.recv_timeout(WATCH) {
+                Ok(answer) => return Some(answer),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+                Err(mpsc::RecvTimeoutError::Timeout) if self.board.state() == ReplicaState::Stopped => return None,
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Takes no more, makes durable what it has, and reports.
+    pub fn stop(mut self) -> Report {
+        self.stop.store(true, Ordering::Relaxed);
+        self.join()
+    }
+}
+
+impl<S: Service> Replica<S> {
+    fn join(&mut self) -> Report {
+        let stopped = |fault: &str| Report {
+            stages: Vec::new(),
+            fault: Some(fault.to_string()),
+            errors: Vec::new(),
+            capture: None,
+        };
+        let Some(thread) = self.thread.take() else { return stopped("stopped before") };
+        thread.join().unwrap_or_else(|_| stopped("the replica's thread panicked; its message is above"))
+    }
+}
+
+impl<S: Service> Drop for Replica<S> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if self.thread.is_some() {
+            self.join();
+        }
+    }
+}
+
+fn in_dir(dir: &Path, error: &std::io::Error) -> StartError {
+    StartError::Config(ConfigError { place: "dir".to_string(), message: format!("{}: {error}", dir.display()) })
+}
+
+/// The feed's sockets, and the one for repairs.
+struct Sockets {
+    feeds: Vec<UdpRx>,
+    repair_rx: UdpRx,
+    repair_tx: UdpTx,
+}
+
+impl Sockets {
+    fn open(config: &ReplicaConfig) -> Result<Sockets, StartError> {
+        let feed = |side: SocketAddrV4| {
+            let is_group = side.ip().is_multicast();
+            let udp = UdpConfig {
+                join: if is_group { vec![*side.ip()] } else { Vec::new() },
+                interface: is_group.then_some(config.interface),
+                reuse_address: is_group,
+                datagram_bytes_max: config.datagram_bytes_max,
+                ..UdpConfig::new(side)
+            };
+            UdpNic::open(&udp).map(|nic| nic.split().0)
+        };
+        let feeds = [Some(config.a), config.b].into_iter().flatten().map(feed).collect::<Result<Vec<_>, _>>()?;
+        let udp = UdpConfig {
+            datagram_bytes_max: config.datagram_bytes_max,
+            ..UdpConfig::new(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))
+        };
+        let (repair_rx, repair_tx) = UdpNic::open(&udp)?.split();
+        Ok(Sockets { feeds, repair_rx, repair_tx })
+    }
+}
+
+/// What keeps a replica going over its beginnings anew.
+struct Keeper<S: Service> {
+    config: ReplicaConfig,
+    service: S::Config,
+    board: Board,
+    stop: Arc<AtomicBool>,
+    fault: Arc<Mutex<Option<String>>>,
+    asks: Arc<Mutex<mpsc::Receiver<Asked<S>>>>,
+    on_output: Option<Arc<Mutex<OnOutput<S>>>>,
+    /// Where others are served, with the port that was found.
+    serve: Option<SocketAddrV4>,
+    /// Which log it is, where nothing on the disk says so yet.
+    log_id: u64,
+    report: Report,
+}
+
+/// Sockets that are open already.
+struct Doors {
+    sockets: Option<Sockets>,
+    server: Option<feed_server::Ports>,
+}
+
+/// A replica that goes on from one point of the disk.
+struct Running {
+    lifecycle: Lifecycle,
+    threads: Vec<JoinHandle<Vec<Closed>>>,
+    verdict: Arc<Mutex<Option<Verdict>>>,
+}
+
+impl Running {
+    /// Its threads have ended.
+    fn has_ended(&self) -> bool {
+        self.lifecycle.failed() || self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    fn join(self, report: &mut Report) -> Option<Verdict> {
+        for thread in self.threads {
+            match thread.join() {
+                Ok(closed) => {
+                    for (name, result) in closed {
+                        match result {
+                            Ok(stage) => report.stages.push((name, stage)),
+                            Err(error) => report.errors.push(format!("{}: {error}", name.as_str())),
+                        }
+                    }
+                }
+                Err(_) => self.lifecycle.fail("a replica's thread panicked; its message is above".to_string()),
+            }
+        }
+        let verdict = self.verdict.lock().unwrap_or_else(PoisonError::into_inner).take();
+        verdict.or_else(|| self.lifecycle.fault().map(Verdict::Fault))
+    }
+}
+
+/// What the disk holds, opened for more.
+struct Opened<S: Service> {
+    journal: Journal<NativeDisk>,
+    restored: Restored<S>,
+    next_seq: Seq,
+    /// Each epoch with its first frame, up to the log's end.
+    epochs: Vec<(u64, Seq)>,
+}
+
+impl<S> Keeper<S>
+where
+    S: Service + Send + 'static,
+    S::Output: Send,
+    S::Config: Clone + Send + 'static,
+{
+    fn keep(mut self, first: Option<Running>, mut doors: Doors) -> Report {
+        let fault = self.run(first, &mut doors).err();
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&fault);
+        self.report.fault = fault;
+        self.board.set_state(ReplicaState::Stopped);
+        self.report
+    }
+
+    /// Until it is asked to stop, or for a fault.
+    fn run(&mut self, first: Option<Running>, doors: &mut Doors) -> Result<(), String> {
+        let mut running = match first {
+            Some(running) => running,
+            None => match self.begin(doors, ReplicaState::Joining)? {
+                Some(running) => running,
+                None => return Ok(()),
+            },
+        };
+        loop {
+            while !running.has_ended() && !self.stopping() {
+                std::thread::sleep(WATCH);
+            }
+            running.lifecycle.stop();
+            (self.report.stages, self.report.errors) = (Vec::new(), Vec::new());
+            let verdict = running.join(&mut self.report);
+            match verdict {
+                None => return Ok(()),
+                Some(Verdict::Fault(fault)) => return Err(fault),
+                Some(_) if self.stopping() => return Ok(()),
+                Some(Verdict::Snapshot(snapshot)) => self.begin_from_snapshot(&snapshot)?,
+                Some(Verdict::TakenBack { why, from }) => {
+                    self.board.say(why);
+                    self.give_up_from(from)?;
+                }
+            }
+            self.board.add(Figure::Restarts, 1);
+            running = match self.begin(doors, ReplicaState::FetchingSnapshot)? {
+                Some(running) => running,
+                None => return Ok(()),
+            };
+        }
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Gives up the log, and the snapshots from `from` on. What comes before is fetched again where no snapshot has it.
+    fn give_up_from(&self, from: Seq) -> Result<(), String> {
+        let dir = &self.config.dir;
+        let keep = Seq(from.0.saturating_sub(1));
+        reset::reset(dir, keep).map_err(|error| format!("{}: {error}", dir.display()))
+    }
+
+    /// Gives up the log for a snapshot that has come. Older snapshots may be of another log: they go, too.
+    fn begin_from_snapshot(&mut self, snapshot: &SnapshotAt) -> Result<(), String> {
+        let SnapshotAt { path, seq, log_id } = snapshot;
+        let dir = &self.config.dir;
+        let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
+        reset::reset(dir, Seq::ZERO).map_err(failed)?;
+        install_snapshot(path, dir, *seq).map_err(failed)?;
+        self.log_id = *log_id;
+        self.board.add(Figure::SnapshotsTaken, 1);
+        self.board.say(format_args!("began from a snapshot of seq {seq}"));
+        Ok(())
+    }
+
+    /// Finds somebody to begin from where the disk has nothing, then goes on from what it holds. `None` where it was asked to stop
+    /// meanwhile.
+    fn begin(&mut self, doors: &mut Doors, shown: ReplicaState) -> Result<Option<Running>, String> {
+        self.board.set_state(shown);
+        loop {
+            let found = Found::newest(&self.config.dir, Seq::MAX).map_err(|error| error.to_string())?;
+            let (is_known, from) = (found.log_id() != 0, (found.covered().next(), found.epoch()));
+            drop(found);
+            if is_known {
+                break;
+            }
+            match replica_tcp::begin(&self.config, self.identity(), from, &self.stop) {
+                Ok(None) => return Ok(None),
+                Ok(Some(Begun::Snapshot(snapshot))) => {
+                    self.begin_from_snapshot(&snapshot)?;
+                    break;
+                }
+                Ok(Some(Begun::Frames { log_id })) => {
+                    self.log_id = log_id;
+                    break;
+                }
+                Err(BulkEnd::Foreign(why)) => return Err(why),
+                Err(BulkEnd::Failed(why) | BulkEnd::TakenBack { why, .. }) => {
+                    self.board.add(Figure::CatchUpsFailed, 1);
+                    self.board.say(why);
+                    self.pause();
+                }
+                Err(BulkEnd::Complete { .. } | BulkEnd::Snapshot(_)) => break,
+            }
+        }
+        self.open(doors).map(Some).map_err(|error| error.to_string())
+    }
+
+    fn pause(&self) {
+        let until = Instant::now() + FETCH_PAUSE;
+        while Instant::now() < until && !self.stopping() {
+            std::thread::sleep(WATCH);
+        }
+    }
+
+    fn identity(&self) -> Identity {
+        Identity { name: S::NAME, schema_version: S::SCHEMA_VERSION }
+    }
+
+    /// Goes on from what the disk holds.
+    fn open(&mut self, doors: &mut Doors) -> Result<Running, StartError> {
+        let config = &self.config;
+        let number = reset::number(&config.dir).map_err(|error| in_dir(&config.dir, &error))?;
+        let Opened { journal, mut restored, next_seq, epochs } = open_log::<S>(config, &self.service, self.log_id)?;
+        let log_id = journal.log_id();
+        restored.machine.set_log_id(log_id);
+        let committed = restored.machine.applied();
+        let epoch = epochs.last().map_or(0, |&(epoch, _)| epoch);
+        let epochs = EpochTable::new(&epochs);
+        let sockets = doors.sockets.take().map_or_else(|| Sockets::open(config), Ok)?;
+        let server = match (doors.server.take(), self.serve) {
+            (None, Some(address)) => Some(feed_server::Ports::open(address, config.datagram_bytes_max)?),
+            (server, _) => server,
+        };
+        let ring = build_ring(config, epoch, next_seq)?;
+        let (lifecycle, covered) = (Lifecycle::default(), Covered::default());
+        let committed_word = Committed::new(committed);
+        let executor = replica_executor::Seed {
+            config: config.clone(),
+            restored,
+            ring: ring.tap.follow(next_seq, Horizon::Durable).expect("the ring begins there"),
+            committed: committed_word.clone(),
+            covered: covered.clone(),
+            board: self.board.clone(),
+            asks: Arc::clone(&self.asks),
+            on_output: self.on_output.clone(),
+            lifecycle: lifecycle.clone(),
+        };
+        let server = server.map(|ports| feed_server::Seed {
+            ports,
+            dir: config.dir.clone(),
+            tap: ring.tap,
+            watermarks: ring.watermarks.clone(),
+            stream: config.stream(),
+            datagram_bytes_max: config.datagram_bytes_max,
+            role: feed_server::Role::Replica { committed: committed_word.clone(), board: self.board.clone() },
+            service: self.identity(),
+            epochs: epochs.clone(),
+            log_id,
+            lifecycle: lifecycle.clone(),
+            cores: pin::usable_cores(),
+        });
+        let mut consumers = ring.consumers;
+        let frames = consumers.pop().expect("one consumer was asked for");
+        let latency = StageLatency::new(Arrivals::new(64, Part::default()), Seq(next_seq.0 - 1));
+        let mut journaler =
+            JournalerStage::new(Journaler::new(frames, journal, ring.durable, latency), lifecycle.clone());
+        if config.snapshots.is_some_and(|snapshots| snapshots.compact) {
+            journaler.compact_to(covered);
+        }
+        let intake_config = IntakeConfig {
+            stream: config.stream(),
+            peers: config.repair.clone(),
+            window_messages: config.window_messages,
+            frame_bytes_max: config.frame_bytes_max(),
+            wait_ns: config.wait_ns,
+            repair: config.repairs,
+            replica: number,
+            first_status: SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64),
+            committed,
+        };
+        let ports = Ports { feeds: sockets.feeds, repair_rx: sockets.repair_rx, repair_tx: sockets.repair_tx };
+        let side = RingSide {
+            door: Door::new(ring.producer, config.frame_bytes_max(), self.identity(), epoch),
+            watermarks: ring.watermarks,
+            commit_mark: ring.commit,
+            committed: committed_word,
+            epochs,
+        };
+        let bulk = TcpBulk::new(config, self.identity(), log_id);
+        let intake = Intake::new(&intake_config, ports, side, bulk, self.board.clone());
+        let verdict = Arc::default();
+        let intake = IntakeStage::new(intake, Arc::clone(&verdict), lifecycle.clone());
+        let mut running = Running { lifecycle, threads: Vec::new(), verdict };
+        self.spawn(&mut running, Box::new(intake), Box::new(journaler), executor, server)?;
+        Ok(running)
+    }
+
+    fn spawn(
+        &self,
+        running: &mut Running,
+        intake: Box<dyn Stage>,
+        journaler: Box<dyn Stage>,
+        executor: replica_executor::Seed<S>,
+        server: Option<feed_server::Seed>,
+    ) -> Result<(), StartError> {
+        let usable = pin::usable_cores().len();
+        let idle = Idle { strategy: self.config.idle.resolve(THREADS, usable), has_spare_core: usable > THREADS };
+        for (name, stage) in [("tt-intake", intake), ("tt-journaler", journaler)] {
+            let lifecycle = running.lifecycle.clone();
+            let idle = if name == "tt-intake" { idle } else { Idle { strategy: IdleStrategy::Backoff, ..idle } };
+            running.start(name, move || {
+                let _ = pin::sleep_precisely();
+                run_core(vec![stage], idle, &lifecycle)
+            })?;
+        }
+        running.start("tt-executor", move || vec![replica_executor::run::<S>(executor)])?;
+        if let Some(server) = server {
+            running.start("tt-feed-server", move || vec![feed_server::run(server)])?;
+        }
+        Ok(())
+    }
+}
+
+impl Running {
+    fn start(&mut self, name: &str, run: impl FnOnce() -> Vec<Closed> + Send + 'static) -> Result<(), StartError> {
+        let thread = std::thread::Builder::new().name(name.to_string()).spawn(run);
+        self.threads.push(thread.map_err(|error| {
+            self.lifecycle.fail("a thread could not be started".to_string());
+            StartError::Thread(error)
+        })?);
+        Ok(())
+    }
+}
+
+/// Opens the log in the directory for more, with the state of its newest snapshot.
+fn open_log<S: Service>(config: &ReplicaConfig, service: &S::Config, log_id: u64) -> Result<Opened<S>, StartError> {
+    let found = Found::newest(&config.dir, Seq::MAX)?;
+    let log_id = if found.log_id() == 0 { log_id } else { found.log_id() };
+    let covered = found.covered();
+    let of_this_log = JournalConfig { log_id, ..config.journal.clone() };
+    let disk = NativeDisk::new(&config.dir, Binding::OneThread);
+    let (mut journal, recovered) = Journal::open_covered(disk, &config.dir, of_this_log, covered)?;
+    let tail_bytes = config.snapshots.unwrap_or_default().tail_bytes;
+    let restored = found.restore::<S>(&config.dir, service, config.limits, tail_bytes)?;
+    restored.check_goes_on(&config.dir, recovered.first_seq)?;
+    let mut epochs = restored.machine.epochs().to_vec();
+    let from = restored.machine.applied().next();
+    if from < recovered.next_seq {
+        let mut reader = JournalReader::open(&config.dir, from)?;
+        while let Some(bytes) = reader.next()? {
+            let frame = Frame::view(bytes).expect("the reader has checked it");
+            if frame.kind == Kind::EpochChange
+                && let Some(change) = EpochChange::decode(frame.payload)
+            {
+                epochs.push((change.epoch, frame.seq));
+            }
+        }
+    }
+    let epoch = epochs.last().map_or(0, |&(epoch, _)| epoch);
+    journal.set_epoch(epoch.max(recovered.last_epoch));
+    Ok(Opened { journal, restored, next_seq: recovered.next_seq, epochs })
+}
+
+fn build_ring(config: &ReplicaConfig, epoch: u64, first_seq: Seq) -> Result<Ring, StartError> {
+    let ring_config = RingConfig {
+        capacity_bytes: config.ring.bytes,
+        frame_bytes_max: padded(config.frame_bytes_max()),
+        batch_bytes_max: config.batch_bytes_max(),
+        epoch,
+        commit_is_sequenced: false,
+    };
+    let mut builder = match &config.ring.name {
+        Some(name) => RingBuilder::new(ring_config).named(&config.ring.dir, name),
+        None => RingBuilder::new(ring_config).heap(),
+    };
+    let journaler = builder.consumer("journaler");
+    builder.hold_bytes_max(journaler, config.ring.bytes as u64 / 2);
+    Ok(builder.build(first_seq)?)
+}

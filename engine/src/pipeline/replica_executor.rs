@@ -1,0 +1,108 @@
+//! The executor's thread of a replica: rebuilds the state from the disk, then applies what is committed.
+
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use ticktape_core::Service;
+use ticktape_journal::{Binding, NativeDisk};
+use ticktape_shm::Follower;
+use ticktape_tuning::{clock, pin};
+
+use super::plan::StageName;
+use super::stage::{Lifecycle, StageReport};
+use crate::machine::Machine;
+use crate::replica::{Board, Committed, Figure, OnOutput, ReplicaConfig};
+use crate::shadow::{Covered, Replicating, Shadow, ShadowCounters};
+use crate::snapshot::Restored;
+
+/// Between two polls that find nothing.
+const REST: Duration = Duration::from_micros(50);
+
+/// A look at the state.
+pub(super) struct Asked<S: Service>(Box<dyn FnOnce(&Machine<S>) + Send>);
+
+impl<S: Service> Asked<S> {
+    pub(super) fn new(look: impl FnOnce(&Machine<S>) + Send + 'static) -> Self {
+        Asked(Box::new(look))
+    }
+}
+
+/// What an executor's thread begins with.
+pub(super) struct Seed<S: Service> {
+    pub(super) config: ReplicaConfig,
+    /// The state to go on from.
+    pub(super) restored: Restored<S>,
+    pub(super) ring: Follower,
+    pub(super) committed: Committed,
+    pub(super) covered: Covered,
+    pub(super) board: Board,
+    pub(super) asks: Arc<Mutex<mpsc::Receiver<Asked<S>>>>,
+    pub(super) on_output: Option<Arc<Mutex<OnOutput<S>>>>,
+    pub(super) lifecycle: Lifecycle,
+}
+
+/// Runs until the replica stops or fails; an executor that can't go on fails it.
+pub(super) fn run<S: Service + 'static>(seed: Seed<S>) -> (StageName, Result<StageReport, String>) {
+    let _ = pin::sleep_precisely();
+    let lifecycle = seed.lifecycle.clone();
+    let report = execute::<S>(seed).unwrap_or_else(|error| {
+        lifecycle.fail(error);
+        StageReport::default()
+    });
+    (StageName::Replica, Ok(report))
+}
+
+fn execute<S: Service + 'static>(seed: Seed<S>) -> Result<StageReport, String> {
+    let Seed { config, restored, ring, committed, covered, board, asks, on_output, lifecycle } = seed;
+    let on_output = on_output.map(|on_output| {
+        let forward: OnOutput<S> = Box::new(move |seq, output| {
+            on_output.lock().unwrap_or_else(PoisonError::into_inner)(seq, output);
+        });
+        forward
+    });
+    let disk = |pace| (NativeDisk::new(&config.dir, Binding::OneThread), pace);
+    let snapshots = config.snapshots.map(|snapshots| disk(snapshots.pace()));
+    let replicating = Replicating { committed: committed.clone(), on_output };
+    let opened = Shadow::open_replica(&config.dir, ring, restored, replicating, snapshots, covered);
+    let mut shadow = opened.map_err(|error| error.to_string())?;
+    while !lifecycle.failed() {
+        let applied = shadow.poll(clock::monotonic_ns()).map_err(|error| error.to_string())?;
+        let counters = shadow.counters();
+        board.set(Figure::Applied, shadow.machine().applied().0);
+        board.set(Figure::Snapshots, counters.snapshots);
+        let ask = asks.lock().unwrap_or_else(PoisonError::into_inner).try_recv();
+        if let Ok(Asked(look)) = ask {
+            look(shadow.machine());
+        } else if applied == 0 {
+            let all = lifecycle.final_seq().map(|last| last.min(committed.get()));
+            if all.is_some_and(|all| shadow.machine().applied() >= all) {
+                break;
+            }
+            std::thread::sleep(REST);
+        }
+    }
+    Ok(report(&shadow))
+}
+
+fn report<S: Service>(shadow: &Shadow<S, NativeDisk>) -> StageReport {
+    let machine = shadow.machine();
+    let ShadowCounters { snapshots, last_snapshot, failed_snapshots, overruns, .. } = shadow.counters();
+    let mut report = StageReport::default();
+    let compared = machine.compared();
+    report.counters.extend([
+        ("applied_seq", machine.applied().0),
+        ("malformed_commands", machine.malformed()),
+        ("marks_compared", compared.outputs),
+        ("states_compared", compared.states),
+        ("snapshots", snapshots),
+        ("last_snapshot", last_snapshot),
+        ("failed_snapshots", failed_snapshots),
+        ("overruns", overruns),
+    ]);
+    report.facts.push(("digest", machine.digest()));
+    report.facts.push(("output_hash", format!("{:016x}", machine.output_hash())));
+    if let Some(error) = shadow.snapshot_error() {
+        report.facts.push(("snapshot_error", error.to_string()));
+    }
+    report
+}

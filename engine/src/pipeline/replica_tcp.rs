@@ -1,0 +1,187 @@
+//! A replica's side of catch-up: frames for a log that goes on, or a snapshot to begin again from, from one of several servers.
+
+use std::net::SocketAddrV4;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ticktape_core::{Nanos, Seq};
+
+use super::catchup_client::{CatchupClient, CatchupClientConfig, CatchupError, CatchupItem, CatchupStep};
+use crate::catchup::{Fault, FetchConfig, RefuseReason, UpTo};
+use crate::replica::{Admission, Bulk, BulkEnd, BulkProgress, Identity, ReplicaConfig, SnapshotAt};
+
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Steps of one poll: a megabyte or so, then the feed is looked at again.
+const STEPS_PER_POLL_MAX: usize = 4;
+
+/// So much may have been committed while a catch-up ran, and be left to the feed: what the arbiter repairs with ease.
+const LEFT_TO_FEED_MAX: u64 = 1024;
+
+/// How long a search for a server waits for what comes, before it looks whether it is to stop.
+const WAIT: Duration = Duration::from_millis(20);
+
+/// A snapshot while it comes, in the log's directory. What a kill leaves of it is gone on with.
+const SPOOL: &str = "catchup.spool";
+
+fn client(config: &ReplicaConfig, service: Identity, log_id: u64) -> CatchupClient {
+    let fetch = FetchConfig::new(config.stream(), service.name, service.schema_version, Seq::FIRST);
+    let message_bytes_max = fetch.message_bytes_max.max(config.frame_bytes_max() + 64);
+    CatchupClient::new(CatchupClientConfig {
+        fetch: FetchConfig { log_id, replay_max: config.snapshot_gap_frames, message_bytes_max, ..fetch },
+        spool: config.dir.join(SPOOL),
+        connect_timeout: CONNECT_TIMEOUT,
+    })
+}
+
+/// Brings frames from one of several servers.
+pub(super) struct TcpBulk {
+    client: CatchupClient,
+    peers: Vec<SocketAddrV4>,
+    /// Whose turn is next.
+    turn: usize,
+}
+
+impl TcpBulk {
+    /// For a log of this identity, 0 where it has none yet, of a service.
+    pub(super) fn new(config: &ReplicaConfig, service: Identity, log_id: u64) -> Self {
+        TcpBulk { client: client(config, service, log_id), peers: config.repair.clone(), turn: 0 }
+    }
+}
+
+impl Bulk for TcpBulk {
+    fn begin(&mut self, _now: Nanos, from: Seq, epoch: u64) {
+        self.client.want(from, epoch);
+        self.client.connect(self.peers[self.turn]);
+        self.turn = (self.turn + 1) % self.peers.len();
+    }
+
+    fn poll(&mut self, _now: Nanos, admit: &mut dyn FnMut(u64, &[u8]) -> Admission) -> BulkProgress {
+        let (mut work, mut snapshot, mut refused) = (0, None, None);
+        for _ in 0..STEPS_PER_POLL_MAX {
+            let step = self.client.next(Duration::ZERO, |item| match item {
+                CatchupItem::Frame { seq, bytes } => match admit(seq.0, bytes) {
+                    Admission::Taken | Admission::Known => true,
+                    Admission::Full => false,
+                    admission => {
+                        refused.get_or_insert((seq, admission));
+                        false
+                    }
+                },
+                CatchupItem::Snapshot { path, header } => {
+                    snapshot = Some(snapshot_at(path, header.meta.seq, header.meta.log_id));
+                    false
+                }
+            });
+            if let Some(snapshot) = snapshot {
+                self.client.hang_up();
+                return BulkProgress::Ended(BulkEnd::Snapshot(snapshot));
+            }
+            if let Some((seq, admission)) = refused {
+                self.client.hang_up();
+                let why = format!("catch-up: frame {seq} is not let in: {admission:?}");
+                return BulkProgress::Ended(BulkEnd::Failed(why));
+            }
+            match step {
+                Ok(CatchupStep::Working(done)) => work += done,
+                Ok(CatchupStep::Idle | CatchupStep::Full) => break,
+                Ok(CatchupStep::UpTo(UpTo { next, commit, .. })) if commit.0 >= next.0 + LEFT_TO_FEED_MAX => {
+                    self.client.ask_again();
+                }
+                Ok(CatchupStep::UpTo(UpTo { commit, epoch, .. })) => {
+                    self.client.hang_up();
+                    return BulkProgress::Ended(BulkEnd::Complete { epoch, commit });
+                }
+                Err(error) => return BulkProgress::Ended(end_of(&error)),
+            }
+        }
+        BulkProgress::Working(work)
+    }
+
+    fn peers(&self) -> usize {
+        self.peers.len()
+    }
+}
+
+fn snapshot_at(path: &Path, seq: Seq, log_id: u64) -> SnapshotAt {
+    SnapshotAt { path: path.to_owned(), seq, log_id }
+}
+
+/// What a server's failure means for the log here.
+fn end_of(error: &CatchupError) -> BulkEnd {
+    let why = error.to_string();
+    match error.fault() {
+        Some(Fault::Refused(refuse)) => match refuse.reason {
+            RefuseReason::Diverged => BulkEnd::TakenBack { why, from: Seq(refuse.detail) },
+            RefuseReason::OtherStream
+            | RefuseReason::OtherService
+            | RefuseReason::SchemaMismatch
+            | RefuseReason::OtherLog => BulkEnd::Foreign(why),
+            _ => BulkEnd::Failed(why),
+        },
+        Some(Fault::OtherLog { .. }) => BulkEnd::Foreign(why),
+        _ => BulkEnd::Failed(why),
+    }
+}
+
+/// What a replica without a log can begin with.
+pub(super) enum Begun {
+    /// A snapshot has come.
+    Snapshot(SnapshotAt),
+    /// Frames are to be had from where it wanted them.
+    Frames {
+        /// The log's identity.
+        log_id: u64,
+    },
+}
+
+/// Finds a server for a log that goes on with `wanted`, after a frame of `epoch`, and takes its snapshot where it has one for that.
+/// Each is asked once. `None`: it was told to stop.
+///
+/// # Errors
+/// [`BulkEnd`]: why none does; of the last that was asked, or of one whose reason decides.
+pub(super) fn begin(
+    config: &ReplicaConfig,
+    service: Identity,
+    (wanted, epoch): (Seq, u64),
+    stop: &AtomicBool,
+) -> Result<Option<Begun>, BulkEnd> {
+    let mut client = client(config, service, 0);
+    let mut last = BulkEnd::Failed("nobody was asked".to_string());
+    for &peer in &config.repair {
+        client.want(wanted, epoch);
+        client.connect(peer);
+        match begin_from(&mut client, stop) {
+            Err(error) => match end_of(&error) {
+                end @ BulkEnd::Failed(_) => last = end,
+                end => return Err(end),
+            },
+            Ok(begun) => return Ok(begun),
+        }
+    }
+    Err(last)
+}
+
+fn begin_from(client: &mut CatchupClient, stop: &AtomicBool) -> Result<Option<Begun>, CatchupError> {
+    while !stop.load(Ordering::Relaxed) {
+        let (mut frames, mut snapshot) = (false, None);
+        let step = client.next(WAIT, |item| {
+            match item {
+                CatchupItem::Frame { .. } => frames = true,
+                CatchupItem::Snapshot { path, header } => {
+                    snapshot = Some(snapshot_at(path, header.meta.seq, header.meta.log_id));
+                }
+            }
+            false
+        })?;
+        if let Some(snapshot) = snapshot {
+            return Ok(Some(Begun::Snapshot(snapshot)));
+        }
+        if frames || matches!(step, CatchupStep::UpTo(_)) {
+            return Ok(Some(Begun::Frames { log_id: client.fetch().log_id() }));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,64 @@
+//! What an intake needs of whoever brings history in bulk.
+
+use std::path::PathBuf;
+
+use ticktape_core::{Nanos, Seq};
+
+use super::door::Admission;
+
+/// How a transfer ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BulkEnd {
+    /// Everything that the other side had committed has come.
+    Complete {
+        /// The other side's epoch.
+        epoch: u64,
+        /// What it has committed.
+        commit: Seq,
+    },
+    /// It did not come to that: the reason, in a line with the other side's address. Another may do better.
+    Failed(String),
+    /// What was missed has come as a snapshot, to begin again from.
+    Snapshot(SnapshotAt),
+    /// The log here is no prefix of the other side's: frames that were not committed were taken back.
+    TakenBack {
+        /// Who says so, in a line.
+        why: String,
+        /// The first frame that has to be given up.
+        from: Seq,
+    },
+    /// The other side's log is none that can be followed here.
+    Foreign(String),
+}
+
+/// A snapshot that has come, checked and synced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotAt {
+    /// Its file, in the log's directory and not under a snapshot's name.
+    pub path: PathBuf,
+    /// The last frame that it contains.
+    pub seq: Seq,
+    /// Which log it is of; 0 where it does not say.
+    pub log_id: u64,
+}
+
+/// What one cycle of a transfer came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BulkProgress {
+    /// So much was done; 0 while waiting.
+    Working(usize),
+    /// It is over.
+    Ended(BulkEnd),
+}
+
+/// Brings what was missed, from one of those who may have it. Nothing here waits.
+pub trait Bulk {
+    /// Begins a transfer of the log from `from` on, which is in `epoch` here. Asks another than the last time.
+    fn begin(&mut self, now: Nanos, from: Seq, epoch: u64);
+
+    /// One duty cycle of it: hands frames to `admit`, in order; one that was [`Admission::Full`] comes again.
+    fn poll(&mut self, now: Nanos, admit: &mut dyn FnMut(u64, &[u8]) -> Admission) -> BulkProgress;
+
+    /// How many may be asked.
+    fn peers(&self) -> usize;
+}

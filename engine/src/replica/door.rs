@@ -1,0 +1,258 @@
+//! The door of a replica's log: what comes in, by feed, repair or catch-up, is checked here and written to the ring as it came.
+//!
+//! Invariant: the ring gets consecutive frames whose checksums fit, and nothing that could not stand in the leader's log.
+//! Invariant: an epoch begins with its own `EpochChange`, of this service and schema.
+
+use std::fmt;
+
+use ticktape_core::frame::padded;
+use ticktape_core::{Frame, FrameError, Kind, Seq};
+use ticktape_shm::Producer;
+
+use crate::machine::StepError;
+use crate::payload::EpochChange;
+
+/// What became of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is in the ring, to be published.
+    Taken,
+    /// It has been there before.
+    Known,
+    /// The ring has no room: the same frame is to come again.
+    Full,
+    /// It is not the next one.
+    Early,
+    /// It is none that could be next.
+    Refused(Refusal),
+}
+
+/// Why a frame is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is no frame, or its checksums do not fit.
+    Frame(FrameError),
+    /// It carries another number than the message that it came in.
+    OtherSeq,
+    /// Bytes follow it.
+    Trailing,
+    /// It is larger than the ring takes.
+    TooLarge,
+    /// It is of a kind that stands in no log.
+    Kind(Kind),
+    /// It is of another epoch than the log is in, and does not begin it.
+    Epoch,
+}
+
+impl Refusal {
+    /// How many reasons are told apart.
+    pub const COUNT: usize = 6;
+
+    /// Its place among the counters.
+    pub const fn index(self) -> usize {
+        match self {
+            Refusal::Frame(_) => 0,
+            Refusal::OtherSeq => 1,
+            Refusal::Trailing => 2,
+            Refusal::TooLarge => 3,
+            Refusal::Kind(_) => 4,
+            Refusal::Epoch => 5,
+        }
+    }
+
+    /// Names for metrics, by index.
+    pub const NAMES: [&'static str; Refusal::COUNT] = [
+        "frames_damaged",
+        "frames_of_another_seq",
+        "frames_with_trailing_bytes",
+        "frames_too_large",
+        "frames_of_a_wrong_kind",
+        "frames_of_a_wrong_epoch",
+    ];
+}
+
+/// How a frame came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// In a session of the feed, which is of one epoch.
+    Feed {
+        /// The session's.
+        epoch: u64,
+    },
+    /// In bulk: history, over any number of epochs.
+    Bulk,
+}
+
+/// The log is not for this service: nothing more can be taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit(pub StepError);
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Which service's log is let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its name; empty where it has none.
+    pub name: &'static str,
+    /// Its schema version.
+    pub schema_version: u32,
+}
+
+/// The one writer of a replica's ring.
+pub struct Door {
+    producer: Producer,
+    frame_bytes_max: usize,
+    service: Identity,
+    epoch: u64,
+    epoch_began_at: Seq,
+    misfit: Option<Misfit>,
+    refusals: [u64; Refusal::COUNT],
+    last_refusal: Option<(Seq, Refusal)>,
+}
+
+impl Door {
+    /// Writes to `producer`, which goes on after a log that is in `epoch`; 0 where there is none yet.
+    pub fn new(producer: Producer, frame_bytes_max: usize, service: Identity, epoch: u64) -> Self {
+        Door {
+            producer,
+            frame_bytes_max,
+            service,
+            epoch,
+            epoch_began_at: Seq::ZERO,
+            misfit: None,
+            refusals: [0; Refusal::COUNT],
+            last_refusal: None,
+        }
+    }
+
+    /// The frame that comes next.
+    #[inline]
+    pub fn next_seq(&self) -> Seq {
+        self.producer.next_seq()
+    }
+
+    /// The epoch that the log is in.
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The frame with which that epoch began; 0 where it did before this door.
+    pub fn epoch_began_at(&self) -> Seq {
+        self.epoch_began_at
+    }
+
+    /// Why nothing more is taken, if that is so.
+    pub fn misfit(&self) -> Option<&Misfit> {
+        self.misfit.as_ref()
+    }
+
+    /// Takes the frame `seq`, if it is the next one and fits.
+    #[inline]
+    pub fn admit(&mut self, seq: u64, bytes: &[u8], way: Way) -> Admission {
+        let next = self.producer.next_seq().0;
+        if seq != next {
+            return if seq < next { Admission::Known } else { Admission::Early };
+        }
+        if self.misfit.is_some() {
+            return Admission::Full;
+        }
+        match self.check(seq, bytes, way) {
+            Ok(begins) => {
+                if !self.producer.room(padded(bytes.len())) || self.producer.push(bytes).is_err() {
+                    return Admission::Full;
+                }
+                if let Some(epoch) = begins {
+                    (self.epoch, self.epoch_began_at) = (epoch, Seq(seq));
+                }
+                Admission::Taken
+            }
+            Err(None) => Admission::Full,
+            Err(Some(refusal)) => {
+                self.refusals[refusal.index()] += 1;
+                self.last_refusal = Some((Seq(seq), refusal));
+                Admission::Refused(refusal)
+            }
+        }
+    }
+
+    /// The epoch that begins with the frame, if one does. `Err(None)` where the log turns out to be another service's.
+    #[inline]
+    fn check(&mut self, seq: u64, bytes: &[u8], way: Way) -> Result<Option<u64>, Option<Refusal>> {
+        let frame = Frame::decode(bytes).map_err(|error| Some(Refusal::Frame(error)))?;
+        if frame.seq.0 != seq {
+            return Err(Some(Refusal::OtherSeq));
+        }
+        if frame.bytes() != bytes.len() {
+            return Err(Some(Refusal::Trailing));
+        }
+        if bytes.len() > self.frame_bytes_max {
+            return Err(Some(Refusal::TooLarge));
+        }
+        match frame.kind {
+            Kind::EpochChange => self.check_epoch_change(&frame, way).map(Some),
+            Kind::Output | Kind::Heartbeat | Kind::TimerFired => Err(Some(Refusal::Kind(frame.kind))),
+            _ if matches!(way, Way::Feed { epoch } if epoch != self.epoch) => Err(Some(Refusal::Epoch)),
+            _ => Ok(None),
+        }
+    }
+
+    #[cold]
+    fn check_epoch_change(&mut self, frame: &Frame<'_>, way: Way) -> Result<u64, Option<Refusal>> {
+        let change = EpochChange::decode(frame.payload).ok_or(Some(Refusal::Kind(frame.kind)))?;
+        let fits = match way {
+            Way::Feed { epoch } => change.epoch == epoch,
+            Way::Bulk => true,
+        };
+        if !fits || change.epoch <= self.epoch {
+            return Err(Some(Refusal::Epoch));
+        }
+        let (seq, Identity { name, schema_version }) = (frame.seq, self.service);
+        if !change.service_name.is_empty() && !name.is_empty() && change.service_name != name {
+            let log = change.service_name.to_string();
+            self.misfit = Some(Misfit(StepError::OtherService { seq, log, service: name }));
+            return Err(None);
+        }
+        if change.schema_version != schema_version {
+            let log = change.schema_version;
+            self.misfit = Some(Misfit(StepError::SchemaMismatch { seq, log, service: schema_version }));
+            return Err(None);
+        }
+        Ok(change.epoch)
+    }
+
+    /// Makes visible what was taken.
+    #[inline]
+    pub fn publish(&mut self) {
+        self.producer.publish();
+    }
+
+    /// For polls that found nothing to do.
+    #[inline]
+    pub fn idle(&mut self) {
+        self.producer.idle();
+    }
+
+    /// Tells followers that the writer lives. `now_ns` is any clock that moves between calls.
+    pub fn heartbeat(&mut self, now_ns: u64) {
+        self.producer.heartbeat(now_ns);
+    }
+
+    /// How often frames were refused, by [`Refusal::index`].
+    pub fn refusals(&self) -> &[u64; Refusal::COUNT] {
+        &self.refusals
+    }
+
+    /// The last frame that was refused, and why.
+    pub fn last_refusal(&self) -> Option<(Seq, Refusal)> {
+        self.last_refusal
+    }
+}
+
+#[cfg(test)]
+#[path = "door_tests.rs"]
+mod tests;

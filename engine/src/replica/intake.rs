@@ -1,0 +1,540 @@
+//! The intake: everything that reaches a replica's log comes through here, on one thread.
+//!
+//! Order of a poll: take what came on both feeds and from rewinders, go on with a transfer, publish, hear how far it is
+//! durable, tell and be told how far it is committed, ask for what is missing, decide what to do next.
+//! Invariant: nothing of the feed is let in before somebody who has the log has said that this one is its beginning.
+
+use std::net::SocketAddrV4;
+
+use ticktape_core::{Frame, Nanos, Seq};
+use ticktape_nic::{Rx, Tx};
+use ticktape_shm::{CommitMark, Watermarks};
+
+use super::bulk::{Bulk, BulkEnd, BulkProgress, SnapshotAt};
+use super::door::{Admission, Door, Refusal, Way};
+use super::status::{Board, Figure, ReplicaState};
+use crate::catchup::EpochTable;
+use crate::feed::status::is_status;
+use crate::feed::{Arbiter, ArbiterConfig, CommitTracker, FeedEvent, RepairConfig, Side, TrackerConfig};
+use crate::shadow::Committed;
+
+/// Datagrams taken from one queue in one poll.
+const BURST_MAX: usize = 64;
+
+/// Repair requests sent in one poll.
+const REQUESTS_PER_POLL_MAX: usize = 16;
+
+/// After everybody was asked in vain, until they are asked again.
+const PAUSE_NS: u64 = 1_000_000_000;
+
+/// The leader says so long that more is committed than the feed brings, until it is fetched in bulk.
+const STALE_NS: u64 = 1_000_000_000;
+
+/// How an intake is set up.
+#[derive(Clone, Debug)]
+pub struct IntakeConfig {
+    /// Which stream, as in the feed's session.
+    pub stream: u32,
+    /// Who repairs and tells what is committed, by address; the same as the arbiter's rewinders.
+    pub peers: Vec<SocketAddrV4>,
+    /// Messages that may be held ahead of their turn: a power of two.
+    pub window_messages: usize,
+    /// The largest frame.
+    pub frame_bytes_max: usize,
+    /// How long a missing message is waited for on the other side, in ns.
+    pub wait_ns: u64,
+    /// How rewinders are asked.
+    pub repair: RepairConfig,
+    /// The replica's own number.
+    pub replica: u64,
+    /// Its statuses are numbered from here on.
+    pub first_status: u64,
+    /// What was known to be committed before.
+    pub committed: Seq,
+}
+
+/// Why an intake has come to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// A snapshot has come, to begin again from.
+    Snapshot(SnapshotAt),
+    /// Frames from `from` on were taken back: the log has to be given up there.
+    TakenBack {
+        /// Who says so, in a line.
+        why: String,
+        /// The first of them.
+        from: Seq,
+    },
+    /// Nothing that could be tried again would help.
+    Fault(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// A transfer is under way.
+    Bulk,
+    /// Everybody was asked in vain.
+    Pause { until: Nanos, at: Seq },
+    /// The feed is enough.
+    Feed,
+}
+
+/// The first stage of a replica.
+pub struct Intake<R: Rx, T: Tx, B: Bulk> {
+    sides: Vec<(Side, R)>,
+    repair_rx: R,
+    repair_tx: T,
+    bulk: B,
+    arbiter: Arbiter,
+    door: Door,
+    tracker: CommitTracker,
+    peers: Vec<SocketAddrV4>,
+    watermarks: Watermarks,
+    commit_mark: CommitMark,
+    committed: Committed,
+    epochs: EpochTable,
+    board: Board,
+    phase: Phase,
+    /// What a transfer is for, as shown.
+    shown: ReplicaState,
+    /// Transfers that failed in a row.
+    failures: usize,
+    /// Somebody who has the log has said that this one is its beginning.
+    joined: bool,
+    silent: bool,
+    /// The feed brought what is not let in: bulk will tell.
+    refused: bool,
+    /// Since when more is committed than is here, and what was next then.
+    stale: Option<(Nanos, Seq)>,
+    feed_frames: u64,
+    bulk_frames: u64,
+    foreign_datagrams: u64,
+    verdict: Option<Verdict>,
+}
+
+/// The ports of an intake.
+pub struct Ports<R: Rx, T: Tx> {
+    /// Feed A and, if there is one, feed B.
+    pub feeds: Vec<R>,
+    /// Where repairs and commits come in.
+    pub repair_rx: R,
+    /// Where requests and statuses go out.
+    pub repair_tx: T,
+}
+
+/// The ring's part of an intake.
+pub struct RingSide {
+    /// Writes to it.
+    pub door: Door,
+    /// How far it is durable.
+    pub watermarks: Watermarks,
+    /// What its followers may read.
+    pub commit_mark: CommitMark,
+    /// What the executor may apply.
+    pub committed: Committed,
+    /// The log's epochs, for whoever serves it.
+    pub epochs: EpochTable,
+}
+
+impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
+    /// An intake that goes on where the door stands.
+    pub fn new(config: &IntakeConfig, ports: Ports<R, T>, ring: RingSide, bulk: B, board: Board) -> Self {
+        let RingSide { door, watermarks, commit_mark, committed, epochs } = ring;
+        let epoch = door.epoch();
+        let arbiter = Arbiter::new(&ArbiterConfig {
+            stream: config.stream,
+            epoch_min: u32::try_from(epoch).unwrap_or(u32::MAX),
+            next_seq: door.next_seq().0,
+            window_messages: config.window_messages,
+            message_bytes_max: config.frame_bytes_max,
+            wait_ns: config.wait_ns,
+            rewinders: config.peers.len(),
+            repair: config.repair,
+            verify: Some(|seq, message| Frame::decode(message).is_ok_and(|frame| frame.seq.0 == seq)),
+        });
+        let tracker = TrackerConfig::new(config.stream, config.replica, config.first_status);
+        let mut tracker = CommitTracker::new(&TrackerConfig { epoch, committed: config.committed, ..tracker });
+        tracker.set_verified(Seq(door.next_seq().0 - 1));
+        Intake {
+            sides: [Side::A, Side::B].into_iter().zip(ports.feeds).collect(),
+            repair_rx: ports.repair_rx,
+            repair_tx: ports.repair_tx,
+            bulk,
+            arbiter,
+            door,
+            tracker,
+            peers: config.peers.clone(),
+            watermarks,
+            commit_mark,
+            committed,
+            epochs,
+            board,
+            phase: Phase::Pause { until: 0, at: Seq::ZERO },
+            shown: ReplicaState::Joining,
+            failures: 0,
+            joined: false,
+            silent: false,
+            refused: false,
+            stale: None,
+            feed_frames: 0,
+            bulk_frames: 0,
+            foreign_datagrams: 0,
+            verdict: None,
+        }
+    }
+
+    /// Hears what is committed, and lets nothing more in: for the end.
+    pub fn poll_commits(&mut self, now: Nanos) -> usize {
+        let Intake { repair_rx, tracker, peers, .. } = self;
+        let taken = repair_rx.poll(now, BURST_MAX, |datagram| {
+            if peers.contains(&datagram.source) && is_status(datagram.payload) {
+                // What is not taken is counted by the tracker.
+                let _ = tracker.on_commit(now, datagram.payload);
+            }
+        });
+        self.advance_commit();
+        taken
+    }
+
+    /// One duty cycle; returns the datagrams and frames taken.
+    pub fn poll(&mut self, now: Nanos) -> usize {
+        if self.verdict.is_some() {
+            return 0;
+        }
+        let before = self.door.next_seq();
+        let mut work = self.poll_feeds(now) + self.poll_repairs(now);
+        work += self.poll_held(now);
+        if self.phase == Phase::Bulk {
+            work += self.poll_bulk(now);
+        }
+        if self.door.next_seq() > before {
+            self.door.publish();
+        } else {
+            self.door.idle();
+        }
+        self.advance_commit();
+        self.tell(now);
+        self.decide(now);
+        work
+    }
+
+    fn poll_feeds(&mut self, now: Nanos) -> usize {
+        let Intake { sides, arbiter, door, joined, silent, refused, feed_frames, .. } = self;
+        let way = Way::Feed { epoch: u64::from(arbiter.session().epoch()) };
+        let mut taken = 0;
+        for (side, rx) in sides {
+            taken += rx.poll(now, BURST_MAX, |datagram| {
+                arbiter.on_packet(now, *side, datagram.payload, |seq, frame| {
+                    *silent = false;
+                    *joined && let_in(door, seq, frame, way, refused, feed_frames)
+                });
+            });
+        }
+        taken
+    }
+
+    fn poll_repairs(&mut self, now: Nanos) -> usize {
+        let Intake {
+            repair_rx, arbiter, door, tracker, peers, joined, refused, feed_frames, foreign_datagrams, ..
+        } = self;
+        let way = Way::Feed { epoch: u64::from(arbiter.session().epoch()) };
+        repair_rx.poll(now, BURST_MAX, |datagram| {
+            if !peers.contains(&datagram.source) {
+                *foreign_datagrams += 1;
+            } else if is_status(datagram.payload) {
+                // What is not taken is counted by the tracker.
+                let _ = tracker.on_commit(now, datagram.payload);
+            } else {
+                arbiter.on_packet(now, Side::Repair, datagram.payload, |seq, frame| {
+                    *joined && let_in(door, seq, frame, way, refused, feed_frames)
+                });
+            }
+        })
+    }
+
+    fn poll_held(&mut self, now: Nanos) -> usize {
+        let Intake { arbiter, door, joined, refused, feed_frames, .. } = self;
+        if !*joined {
+            return 0;
+        }
+        let way = Way::Feed { epoch: u64::from(arbiter.session().epoch()) };
+        arbiter.poll_deliver(now, |seq, frame| let_in(door, seq, frame, way, refused, feed_frames))
+    }
+
+    fn poll_bulk(&mut self, now: Nanos) -> usize {
+        let Intake { bulk, door, bulk_frames, .. } = self;
+        let mut taken = 0;
+        let progress = bulk.poll(now, &mut |seq, frame| {
+            let admission = door.admit(seq, frame, Way::Bulk);
+            taken += u64::from(admission == Admission::Taken);
+            admission
+        });
+        *bulk_frames += taken;
+        self.follow_door();
+        match progress {
+            BulkProgress::Working(work) => work,
+            BulkProgress::Ended(end) => {
+                self.end_bulk(now, end);
+                1
+            }
+        }
+    }
+
+    /// The arbiter goes on where the log stands, in the epoch that the log is in.
+    fn follow_door(&mut self) {
+        if let Ok(epoch) = u32::try_from(self.door.epoch())
+            && epoch > self.arbiter.session().epoch()
+        {
+            self.arbiter.adopt_session(epoch);
+        }
+        if self.door.next_seq().0 > self.arbiter.next_seq() {
+            self.arbiter.skip_to(self.door.next_seq().0);
+        }
+    }
+
+    fn end_bulk(&mut self, now: Nanos, end: BulkEnd) {
+        match end {
+            BulkEnd::Complete { epoch, commit } => {
+                (self.joined, self.refused, self.failures, self.stale) = (true, false, 0, None);
+                self.phase = Phase::Feed;
+                self.board.add(Figure::CatchUps, 1);
+                self.advance_epoch();
+                // One of a reign that is over is not believed, as from the leader itself.
+                let _ = self.tracker.on_word(now, epoch, commit);
+                self.board.say("");
+            }
+            BulkEnd::Failed(why) => {
+                self.failures += 1;
+                self.board.add(Figure::CatchUpsFailed, 1);
+                self.board.say(why);
+                if self.failures.is_multiple_of(self.bulk.peers().max(1)) {
+                    self.phase = Phase::Pause { until: now.saturating_add(PAUSE_NS), at: self.door.next_seq() };
+                } else {
+                    self.begin_bulk(now, self.shown);
+                }
+            }
+            BulkEnd::Snapshot(snapshot) => {
+                self.verdict.get_or_insert(Verdict::Snapshot(snapshot));
+            }
+            BulkEnd::TakenBack { why, from } => {
+                self.verdict.get_or_insert(Verdict::TakenBack { why, from });
+            }
+            BulkEnd::Foreign(why) => {
+                self.verdict.get_or_insert(Verdict::Fault(why));
+            }
+        }
+    }
+
+    fn begin_bulk(&mut self, now: Nanos, shown: ReplicaState) {
+        self.shown = shown;
+        self.phase = Phase::Bulk;
+        self.bulk.begin(now, self.door.next_seq(), self.door.epoch());
+    }
+
+    fn advance_epoch(&mut self) {
+        let (epoch, began_at) = (self.door.epoch(), self.door.epoch_began_at());
+        if epoch > self.tracker.epoch() {
+            self.epochs.begin(epoch, began_at);
+            // Nothing is taken back from a log that was only ever added to.
+            let _ = self.tracker.adopt(epoch, began_at);
+        }
+    }
+
+    fn advance_commit(&mut self) {
+        self.advance_epoch();
+        let durable = self.watermarks.durable();
+        self.tracker.set_verified(Seq(self.door.next_seq().0 - 1));
+        self.tracker.set_durable(durable);
+        self.tracker.set_applied(Seq(self.board.get(Figure::Applied)));
+        let committed = self.tracker.committed();
+        if committed > self.committed.get() {
+            self.committed.raise(committed);
+        }
+        let readable = committed.min(durable);
+        if readable > self.marked() {
+            self.commit_mark.set(readable);
+        }
+    }
+
+    fn marked(&self) -> Seq {
+        self.watermarks.commit()
+    }
+
+    /// Requests and statuses.
+    fn tell(&mut self, now: Nanos) {
+        let Intake { arbiter, tracker, repair_tx, peers, phase, .. } = self;
+        if *phase != Phase::Bulk {
+            for _ in 0..REQUESTS_PER_POLL_MAX {
+                let Some((rewinder, request)) = arbiter.poll_request(now) else { break };
+                send(repair_tx, peers[rewinder], &request.encode());
+            }
+        }
+        if let Some(status) = tracker.poll_transmit(now) {
+            peers.iter().for_each(|&peer| send(repair_tx, peer, &status));
+        }
+        if repair_tx.queued() > 0 {
+            repair_tx.flush();
+        }
+    }
+
+    fn decide(&mut self, now: Nanos) {
+        if let Some(misfit) = self.door.misfit() {
+            self.verdict = Some(Verdict::Fault(misfit.to_string()));
+            return;
+        }
+        match self.phase {
+            Phase::Bulk => {}
+            Phase::Pause { until, at } => {
+                if self.joined && self.door.next_seq() > at && !self.refused {
+                    self.phase = Phase::Feed;
+                } else if now >= until {
+                    self.begin_bulk(now, self.shown);
+                }
+            }
+            Phase::Feed => self.heed_feed(now),
+        }
+    }
+
+    fn heed_feed(&mut self, now: Nanos) {
+        let needed = self.arbiter.poll_event(now).and_then(|event| match event {
+            FeedEvent::Unrepairable { from, count } => {
+                self.board.say(format_args!("nobody has {count} messages from seq {from} on in time"));
+                Some(ReplicaState::CatchingUp)
+            }
+            FeedEvent::NewSession { epoch, from } => {
+                self.board.say(format_args!("the feed is in epoch {epoch} at seq {from}"));
+                Some(ReplicaState::ChangingEpoch)
+            }
+            FeedEvent::EndOfSession { next } => {
+                self.board.say(format_args!("the leader has stopped before seq {next}"));
+                self.silent = true;
+                None
+            }
+            FeedEvent::Silent { for_ns } => {
+                self.board.say(format_args!("nothing on the feed for {} ms", for_ns / 1_000_000));
+                self.silent = true;
+                Some(ReplicaState::Silent)
+            }
+        });
+        let needed = needed.or_else(|| self.refused.then_some(ReplicaState::ChangingEpoch));
+        let needed = needed.or_else(|| self.is_stale(now).then_some(ReplicaState::CatchingUp));
+        if let Some(state) = needed {
+            self.begin_bulk(now, state);
+        }
+    }
+
+    /// Whether the leader has committed for a while what the feed does not even hint at.
+    fn is_stale(&mut self, now: Nanos) -> bool {
+        let next = self.door.next_seq();
+        let missing = self.tracker.word().is_some_and(|(_, commit)| commit >= next);
+        match self.stale.filter(|&(_, at)| missing && at == next) {
+            Some((since, _)) => now.saturating_sub(since) >= STALE_NS,
+            None => {
+                self.stale = missing.then_some((now, next));
+                false
+            }
+        }
+    }
+
+    /// Shows where it stands. Every millisecond or so.
+    pub fn housekeeping(&mut self, now: Nanos) {
+        self.door.heartbeat(now);
+        let repairing = self.arbiter.known_next() > self.arbiter.next_seq();
+        self.board.set_state(match self.phase {
+            Phase::Bulk | Phase::Pause { .. } => self.shown,
+            Phase::Feed if self.silent => ReplicaState::Silent,
+            Phase::Feed if repairing => ReplicaState::Repairing,
+            Phase::Feed => ReplicaState::Live,
+        });
+        let counters = self.arbiter.counters();
+        let duplicates: u64 = counters.sides.iter().map(|side| side.duplicates).sum();
+        let refused = self.door.refusals().iter().sum::<u64>() + counters.not_verified + counters.oversized;
+        for (figure, value) in [
+            (Figure::Epoch, self.door.epoch()),
+            (Figure::Received, self.door.next_seq().0 - 1),
+            (Figure::Durable, self.watermarks.durable().0),
+            (Figure::LeaderCommit, self.tracker.word().map_or(0, |(_, commit)| commit.0)),
+            (Figure::Committed, self.tracker.committed().min(self.watermarks.durable()).0),
+            (Figure::FeedFrames, self.feed_frames),
+            (Figure::BulkFrames, self.bulk_frames),
+            (Figure::Requests, counters.repair.requests),
+            (Figure::Duplicates, duplicates),
+            (Figure::Gaps, counters.repair.gaps),
+            (Figure::GivenUp, counters.repair.given_up),
+            (Figure::Refused, refused),
+        ] {
+            self.board.set(figure, value);
+        }
+    }
+
+    /// Why it has come to its end, if it has.
+    pub fn verdict(&self) -> Option<&Verdict> {
+        self.verdict.as_ref()
+    }
+
+    /// The last frame that was let in.
+    pub fn last(&self) -> Seq {
+        Seq(self.door.next_seq().0 - 1)
+    }
+
+    /// Everything that was counted, by name.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut rows = vec![
+            ("feed_frames", self.feed_frames),
+            ("bulk_frames", self.bulk_frames),
+            ("datagrams_of_strangers", self.foreign_datagrams),
+        ];
+        let counters = self.arbiter.counters();
+        let [a, b, repair] = counters.sides;
+        rows.extend([
+            ("feed_a_packets", a.packets),
+            ("feed_a_first", a.first),
+            ("feed_a_lost", a.lost),
+            ("feed_b_packets", b.packets),
+            ("feed_b_first", b.first),
+            ("feed_b_lost", b.lost),
+            ("repaired", repair.first),
+            ("feed_malformed", counters.malformed.iter().sum()),
+            ("feed_foreign", counters.foreign),
+            ("feed_old_epoch", counters.old_epoch),
+            ("feed_new_epoch", counters.new_epoch),
+            ("feed_beyond_window", counters.beyond_window),
+            ("feed_oversized", counters.oversized),
+            ("feed_not_verified", counters.not_verified),
+            ("gaps", counters.repair.gaps),
+            ("repair_requests", counters.repair.requests),
+            ("repair_timeouts", counters.repair.timeouts),
+            ("repairs_given_up", counters.repair.given_up),
+            ("commits_heard", self.tracker.counters().commits),
+            ("commits_dropped", self.tracker.counters().drops.iter().sum()),
+        ]);
+        rows.extend(Refusal::NAMES.into_iter().zip(self.door.refusals().iter().copied()));
+        rows
+    }
+}
+
+fn let_in(door: &mut Door, seq: u64, frame: &[u8], way: Way, refused: &mut bool, taken: &mut u64) -> bool {
+    match door.admit(seq, frame, way) {
+        Admission::Taken => {
+            *taken += 1;
+            true
+        }
+        Admission::Known => true,
+        Admission::Full | Admission::Early => false,
+        Admission::Refused(_) => {
+            *refused = true;
+            false
+        }
+    }
+}
+
+/// Where there is no room, it was lost: whatever goes this way is said again.
+fn send(tx: &mut impl Tx, to: SocketAddrV4, bytes: &[u8]) {
+    if tx.reserve().is_none() {
+        tx.flush();
+    }
+    if let Some(slot) = tx.reserve() {
+        slot[..bytes.len()].copy_from_slice(bytes);
+        tx.commit(bytes.len(), to);
+    }
+}
