@@ -33,3 +33,8 @@ pub use message::{
     Welcome,
 };
 pub use serve::{Ended, MESSAGE_BYTES, Serve, ServeConfig, Served, Source, SourceError, Standing};
+
+#[cfg(test)]
+mod machine_tests;
+#[cfg(test)]
+mod message_tests;

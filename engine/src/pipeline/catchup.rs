@@ -22,7 +22,8 @@ use crate::catchup::{Ended, EpochTable, MESSAGE_BYTES, RefuseReason, Serve, Serv
 /// Messages sent to one client before it is another's turn: a megabyte or two.
 const MESSAGES_PER_TURN: usize = 8;
 
-/// Clients that are being refused at one time; those beyond are hung up on without a word. Each costs a socket for a moment.
+/// Clients that are being refused, or are on their way out, at one time; those beyond are hung up on without a word. Each costs a
+/// socket for a moment.
 const REFUSED_MAX: usize = 16;
 
 /// How long a client that was refused may take to hang up. A socket closed before it has read all may lose what it was sent.
@@ -247,9 +248,10 @@ impl<C: Fn() -> Seq + Clone> Server<C> {
         while accepted < REFUSED_MAX {
             let Ok((stream, peer)) = self.listener.accept() else { break };
             accepted += 1;
-            let served = self.clients.iter().filter(|client| client.is_served).count();
-            let is_served = served < self.config.clients_max;
-            if !is_served && self.clients.len() - served >= REFUSED_MAX || stream.set_nonblocking(true).is_err() {
+            let served = |client: &&Client<C>| client.is_served && client.lingers.is_none();
+            let is_served = self.clients.iter().filter(served).count() < self.config.clients_max;
+            let is_full = self.clients.len() >= self.config.clients_max + REFUSED_MAX;
+            if is_full || stream.set_nonblocking(true).is_err() {
                 continue;
             }
             // Without it an end of the log may come a moment later.
