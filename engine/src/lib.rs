@@ -8,6 +8,8 @@
 //!                                               └─► followers in other processes ─┘
 //! ```
 //!
+//! The stages are public for runners of another kind than those here: the simulator polls the same structs.
+//!
 //! Invariant: only the sequencer writes the log; everything else reads it.
 //! Invariant: nothing leaves the box before the log up to it is committed.
 //! Invariant: only the wiring in `pipeline` and `node` opens a socket, a thread or a clock; files also `tail`, to read, and `config`.
@@ -19,24 +21,24 @@ extern crate self as ticktape;
 pub mod catchup;
 pub mod client;
 pub mod config;
-mod control;
-mod egress;
-mod executor;
+pub mod control;
+pub mod egress;
+pub mod executor;
 pub mod feed;
-mod journaler;
+pub mod journaler;
 pub mod link;
-mod log;
+pub mod log;
 pub mod machine;
 pub mod mark;
 pub mod metrics;
 mod node;
-mod outputs;
+pub mod outputs;
 pub mod payload;
 pub mod pipeline;
 pub mod replica;
-mod sequencer;
+pub mod sequencer;
 pub mod session;
-mod shadow;
+pub mod shadow;
 pub mod snapshot;
 pub mod tail;
 pub mod tails;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use ticktape_core::{Seq, Service, TimerId, Timestamp};
 use ticktape_journal::snapshot::{self, SectionBytes, Snapshot, SnapshotMeta};
-use ticktape_journal::{JournalError, SnapshotError, names};
+use ticktape_journal::{Disk, FileDisk, JournalError, SnapshotError, names};
 
 use crate::machine::{Machine, StepLimits, hex};
 use crate::session::Sessions;
@@ -255,7 +255,15 @@ impl Found {
     /// # Errors
     /// [`JournalError`]: the directory can't be read.
     pub fn newest(dir: &Path, at_most: Seq) -> Result<Found, JournalError> {
-        let newest = match snapshot::newest(dir, at_most) {
+        Found::newest_on(&mut FileDisk::new(), dir, at_most)
+    }
+
+    /// As [`Found::newest`], on a disk.
+    ///
+    /// # Errors
+    /// As [`Found::newest`].
+    pub fn newest_on<D: Disk>(disk: &mut D, dir: &Path, at_most: Seq) -> Result<Found, JournalError> {
+        let newest = match snapshot::newest_on(disk, dir, at_most) {
             Err(JournalError::Disk { error, .. }) if error.is_missing() => return Ok(Found::default()),
             newest => newest?,
         };
@@ -325,6 +333,21 @@ impl Found {
         limits: StepLimits,
         tail_bytes_max: usize,
     ) -> Result<Restored<S>, RestoreFailure> {
+        self.restore_on(&mut FileDisk::new(), dir, config, limits, tail_bytes_max)
+    }
+
+    /// As [`Found::restore`], on a disk.
+    ///
+    /// # Errors
+    /// As [`Found::restore`].
+    pub fn restore_on<S: Service, D: Disk>(
+        self,
+        disk: &mut D,
+        dir: &Path,
+        config: &S::Config,
+        limits: StepLimits,
+        tail_bytes_max: usize,
+    ) -> Result<Restored<S>, RestoreFailure> {
         let mut found = self;
         loop {
             let Some(snapshot) = found.snapshot.take() else {
@@ -343,7 +366,7 @@ impl Found {
                     return Err(RestoreFailure::Snapshot { path, error });
                 }
                 Err(error) => {
-                    let older = Found::newest(dir, Seq(snapshot.meta().seq.0 - 1))?;
+                    let older = Found::newest_on(disk, dir, Seq(snapshot.meta().seq.0 - 1))?;
                     found.rejected.push(format!("snapshot {}: {error}", path.display()));
                     found.rejected.extend(older.rejected);
                     found.snapshot = older.snapshot;

@@ -9,7 +9,7 @@ mod feed_server;
 mod idle;
 mod nic;
 mod plan;
-mod recovery;
+pub mod recovery;
 mod replica;
 mod replica_executor;
 mod replica_reset;

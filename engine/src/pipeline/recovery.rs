@@ -1,7 +1,9 @@
 //! What an appliance begins with: its journal, the state at the end of it, and what every session has yet to be told.
 
 use ticktape_core::{Frame, Seq, Service};
-use ticktape_journal::{Binding, Journal, JournalConfig, JournalError, JournalReader, NativeDisk, Recovered, snapshot};
+use ticktape_journal::{
+    Binding, Disk, FileDisk, Journal, JournalConfig, JournalError, JournalReader, NativeDisk, Recovered, snapshot,
+};
 
 use super::appliance::StartError;
 use crate::config::ApplianceConfig;
@@ -11,30 +13,52 @@ use crate::machine::{Machine, Progress};
 use crate::snapshot::{Found, Restored};
 
 /// Everything that comes back from the disk.
-pub(super) struct Start<S: Service> {
-    pub(super) journal: Journal<NativeDisk>,
-    pub(super) recovered: Recovered,
-    pub(super) machine: Machine<S>,
-    pub(super) sessions: SessionLinks,
+pub struct Start<S: Service, D: Disk> {
+    /// Open for appending.
+    pub journal: Journal<D>,
+    /// What it held.
+    pub recovered: Recovered,
+    /// The state at the end of it.
+    pub machine: Machine<S>,
+    /// Every session's events, still of the reign before.
+    pub sessions: SessionLinks,
     /// What it was rebuilt from, in words.
-    pub(super) account: String,
+    pub account: String,
 }
 
 /// Opens the journal, and rebuilds the state from the newest sound snapshot and the log after it.
-pub(super) fn start<S: Service>(
+///
+/// # Errors
+/// [`StartError`]: the disk, what is on it, or a service that can't take that.
+pub fn start<S: Service>(
     config: &ApplianceConfig,
     service: &S::Config,
     egress: EgressConfig,
-) -> Result<Start<S>, StartError> {
-    let (journal, recovered, found) = open_journal(config)?;
+) -> Result<Start<S, NativeDisk>, StartError> {
+    start_on(config, service, egress, || NativeDisk::new(&config.dir, Binding::OneThread), FileDisk::new)
+}
+
+/// As [`start`], on any disk: `writing` opens it for the journal, and `reading` for everybody else.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_on<S: Service, D: Disk, R: Disk>(
+    config: &ApplianceConfig,
+    service: &S::Config,
+    egress: EgressConfig,
+    writing: impl Fn() -> D,
+    reading: impl Fn() -> R,
+) -> Result<Start<S, D>, StartError> {
+    let mut reader = reading();
+    let (journal, recovered, found) = open_journal(config, writing, &mut reader)?;
     let tail_bytes = config.tail_bytes();
-    let restored = found.restore::<S>(&config.dir, service, config.limits, tail_bytes)?;
+    let restored = found.restore_on::<S, R>(&mut reader, &config.dir, service, config.limits, tail_bytes)?;
     restored.check_goes_on(&config.dir, recovered.first_seq)?;
     let Restored { mut machine, tails, snapshot, rejected } = restored;
     let mut sessions = SessionLinks::restore(egress, machine.sessions(), &tails);
     let from = machine.applied().next();
     if from < recovered.next_seq {
-        let mut reader = JournalReader::open(&config.dir, from)?;
+        let mut reader = JournalReader::open_on(reading(), &config.dir, from)?;
         while let Some(bytes) = reader.next()? {
             let frame = Frame::view(bytes).expect("the reader has checked it");
             loop {
@@ -55,18 +79,21 @@ pub(super) fn start<S: Service>(
 }
 
 /// Opens the journal with what a snapshot covers of it.
-fn open_journal(config: &ApplianceConfig) -> Result<(Journal<NativeDisk>, Recovered, Found), StartError> {
+fn open_journal<D: Disk, R: Disk>(
+    config: &ApplianceConfig,
+    writing: impl Fn() -> D,
+    reader: &mut R,
+) -> Result<(Journal<D>, Recovered, Found), StartError> {
     let open = |found: &Found| {
-        let disk = NativeDisk::new(&config.dir, Binding::OneThread);
         let of_this_log = JournalConfig { log_id: found.log_id(), ..config.journal.clone() };
-        Journal::open_covered(disk, &config.dir, of_this_log, found.covered())
+        Journal::open_covered(writing(), &config.dir, of_this_log, found.covered())
     };
-    let found = Found::newest(&config.dir, Seq::MAX)?;
+    let found = Found::newest_on(reader, &config.dir, Seq::MAX)?;
     match open(&found) {
         // Nothing of what the disk lost was promised to anyone.
         Err(JournalError::JournalBehindSnapshot { durable, .. }) if config.tier == Tier::Memory => {
-            snapshot::purge_beyond(&config.dir, durable)?;
-            let found = Found::newest(&config.dir, durable)?;
+            snapshot::purge_beyond_on(reader, &config.dir, durable)?;
+            let found = Found::newest_on(reader, &config.dir, durable)?;
             let (journal, recovered) = open(&found)?;
             Ok((journal, recovered, found))
         }
