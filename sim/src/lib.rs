@@ -15,5 +15,6 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod disk;
 pub mod nic;
 pub mod rng;

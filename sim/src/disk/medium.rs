@@ -1,0 +1,341 @@
+//! What is on the disk: names, files, and what of them is durable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ticktape_core::Nanos;
+
+use super::inode::Inode;
+use super::port::SimDisk;
+use super::{DiskConfig, DiskFaults};
+use crate::clock::WorldTime;
+use crate::rng::{Ppm, Rng, Seed};
+
+/// What chance makes of what was not synced, at one power loss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// A sector, or a name, is there as it was last written.
+    pub survives: Ppm,
+    /// Of sectors that are not: half of one is.
+    pub torn: Ppm,
+    /// Names survive in the order in which they were changed: what journaling file systems do, and no standard asks for.
+    pub names_in_order: bool,
+}
+
+impl Loss {
+    /// Chances of their own for each power loss: from nothing survives to nearly everything does.
+    pub fn any(rng: &mut Rng) -> Loss {
+        let survives = *rng.pick(&[0, 0, 10, 50, 90, 98]);
+        Loss {
+            survives: Ppm::percent(survives),
+            torn: Ppm::percent(*rng.pick(&[0, 5, 50])),
+            names_in_order: rng.flip(),
+        }
+    }
+}
+
+/// What the disk did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MediumCounters {
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Syncs of files that were done.
+    pub syncs: u64,
+    /// Sectors that were not synced and survived a power loss.
+    pub sectors_survived: u64,
+    /// Sectors of which half survived, and differed from both.
+    pub sectors_torn: u64,
+    /// Sectors that are as they were before some write.
+    pub sectors_lost: u64,
+    /// Changes of names that were lost.
+    pub names_lost: u64,
+    /// Operations under way that a crash cut off.
+    pub cut_off: u64,
+    /// Writes done in part.
+    pub short_writes: u64,
+    /// Writes, reads and syncs that failed.
+    pub errors: u64,
+    /// Syncs among them.
+    pub sync_errors: u64,
+    /// Operations refused for want of space.
+    pub full: u64,
+    /// Writes that never came to be.
+    pub lost_writes: u64,
+    /// Writes that went elsewhere.
+    pub misdirected_writes: u64,
+    /// Bits that were flipped.
+    pub rotten_bits: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Make(PathBuf, usize),
+    Move(PathBuf, PathBuf),
+    Take(PathBuf),
+}
+
+impl Change {
+    fn is_in(&self, dir: &Path) -> bool {
+        let parents = match self {
+            Change::Make(path, _) | Change::Take(path) => [path.parent(), None],
+            Change::Move(from, to) => [from.parent(), to.parent()],
+        };
+        parents.into_iter().flatten().any(|parent| parent == dir)
+    }
+
+    fn apply(&self, names: &mut BTreeMap<PathBuf, usize>) {
+        match self {
+            Change::Make(path, inode) => {
+                names.insert(path.clone(), *inode);
+            }
+            Change::Move(from, to) => {
+                if let Some(inode) = names.remove(from) {
+                    names.insert(to.clone(), inode);
+                }
+            }
+            Change::Take(path) => {
+                names.remove(path);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) config: DiskConfig,
+    pub(super) faults: DiskFaults,
+    pub(super) rng: Rng,
+    pub(super) time: WorldTime,
+    pub(super) inodes: Vec<Inode>,
+    pub(super) dirs: BTreeSet<PathBuf>,
+    names: BTreeMap<PathBuf, usize>,
+    durable_names: BTreeMap<PathBuf, usize>,
+    changes: Vec<(u64, Change)>,
+    /// Who holds which lock.
+    pub(super) locks: BTreeMap<PathBuf, u64>,
+    pub(super) disks: u64,
+    /// Counts what happens to it.
+    pub(super) number: u64,
+    /// Power losses: a disk that was opened before one is no use after it.
+    pub(super) generation: u64,
+    /// Nothing completes before.
+    pub(super) stalled_until: Nanos,
+    pub(super) counters: MediumCounters,
+}
+
+pub(super) type Errno = i32;
+
+impl State {
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
+    }
+
+    pub(super) fn inode(&self, path: &Path) -> Result<usize, Errno> {
+        self.names.get(path).copied().ok_or(libc::ENOENT)
+    }
+
+    pub(super) fn make(&mut self, path: &Path) -> Result<usize, Errno> {
+        let parent = path.parent().unwrap_or(Path::new(""));
+        if !self.dirs.contains(parent) {
+            return Err(libc::ENOENT);
+        }
+        if self.names.contains_key(path) {
+            return Err(libc::EEXIST);
+        }
+        self.inodes.push(Inode::default());
+        let inode = self.inodes.len() - 1;
+        self.change(Change::Make(path.to_owned(), inode));
+        Ok(inode)
+    }
+
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Result<(), Errno> {
+        self.inode(from)?;
+        self.change(Change::Move(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self, path: &Path) -> Result<(), Errno> {
+        self.inode(path)?;
+        self.change(Change::Take(path.to_owned()));
+        Ok(())
+    }
+
+    fn change(&mut self, change: Change) {
+        let number = self.next_number();
+        change.apply(&mut self.names);
+        self.changes.push((number, change));
+    }
+
+    pub(super) fn list(&self, dir: &Path) -> Result<Vec<PathBuf>, Errno> {
+        if !self.dirs.contains(dir) {
+            return Err(libc::ENOENT);
+        }
+        let mine = self.names.keys().filter(|path| path.parent() == Some(dir));
+        Ok(mine.filter_map(|path| path.file_name().map(PathBuf::from)).collect())
+    }
+
+    /// The names in `dir` that were changed up to `number` are durable.
+    pub(super) fn sync_dir(&mut self, dir: &Path, number: u64) {
+        let durable = &mut self.durable_names;
+        self.changes.retain(|(at, change)| {
+            let is_settled = *at <= number && change.is_in(dir);
+            if is_settled {
+                change.apply(durable);
+            }
+            !is_settled
+        });
+    }
+
+    /// Bytes taken by files that have a name or are open.
+    fn used(&self) -> u64 {
+        let named: BTreeSet<usize> = self.names.values().copied().collect();
+        let counts = |index: usize, inode: &Inode| inode.opens > 0 || named.contains(&index);
+        let taken = self.inodes.iter().enumerate().filter(|(index, inode)| counts(*index, inode));
+        taken.map(|(_, inode)| inode.len() as u64).sum()
+    }
+
+    pub(super) fn free(&self) -> u64 {
+        self.config.capacity.saturating_sub(self.used())
+    }
+
+    /// Whether a file may grow to `len`.
+    pub(super) fn make_room(&mut self, inode: usize, len: usize) -> Result<(), Errno> {
+        let more = len.saturating_sub(self.inodes[inode].len()) as u64;
+        if more > 0 && more > self.free() {
+            self.counters.full += 1;
+            return Err(libc::ENOSPC);
+        }
+        Ok(())
+    }
+
+    fn lose_power(&mut self, loss: Loss) {
+        self.generation += 1;
+        self.locks.clear();
+        let mut names = std::mem::take(&mut self.durable_names);
+        let mut is_over = false;
+        for (_, change) in std::mem::take(&mut self.changes) {
+            let survives = self.rng.chance(loss.survives) && !(is_over && loss.names_in_order);
+            is_over |= !survives;
+            if survives {
+                change.apply(&mut names);
+            } else {
+                self.counters.names_lost += 1;
+            }
+        }
+        // Each file by its new number; files without a name are gone.
+        let inodes = std::mem::take(&mut self.inodes);
+        for inode in names.values_mut() {
+            let mut kept = inodes[*inode].clone();
+            kept.opens = 0;
+            if kept.is_dirty() {
+                kept.lose_power(&mut self.rng, loss, &mut self.counters);
+            }
+            self.inodes.push(kept);
+            *inode = self.inodes.len() - 1;
+        }
+        self.names.clone_from(&names);
+        self.durable_names = names;
+    }
+}
+
+/// A disk's contents. Clones are the same disk.
+#[derive(Clone, Debug)]
+pub struct Medium(Arc<Mutex<State>>);
+
+impl Medium {
+    /// An empty disk.
+    pub fn new(seed: Seed, time: &WorldTime, config: DiskConfig) -> Self {
+        Medium(Arc::new(Mutex::new(State {
+            config,
+            faults: DiskFaults::NONE,
+            rng: seed.stream("disk"),
+            time: time.clone(),
+            inodes: Vec::new(),
+            dirs: BTreeSet::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            changes: Vec::new(),
+            locks: BTreeMap::new(),
+            disks: 0,
+            number: 0,
+            generation: 0,
+            stalled_until: 0,
+            counters: MediumCounters::default(),
+        })))
+    }
+
+    /// One thread uses it, and a panic is going to be reported with its seed.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A port to it, for one process.
+    pub fn open(&self) -> SimDisk {
+        SimDisk::new(self.clone())
+    }
+
+    /// What befalls operations from now on.
+    pub fn set_faults(&self, faults: DiskFaults) {
+        self.lock().faults = faults;
+    }
+
+    /// So much fits from now on; what is there stays.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.lock().config.capacity = bytes;
+    }
+
+    /// Bytes taken by files that have a name or are open.
+    pub fn used(&self) -> u64 {
+        self.lock().used()
+    }
+
+    /// Nothing completes for so long.
+    pub fn stall(&self, ns: u64) {
+        let mut state = self.lock();
+        state.stalled_until = state.time.now() + ns;
+    }
+
+    /// The power is lost. Ports that were open are of no use any more: drop them first, so that what they had under way is cut off.
+    pub fn lose_power(&self, loss: Loss) {
+        self.lock().lose_power(loss);
+    }
+
+    /// Flips a bit somewhere in the files whose name ends so; false where there is nothing.
+    pub fn rot(&self, name_end: &str) -> bool {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let rotting =
+            |path: &PathBuf, inode: usize| path.to_string_lossy().ends_with(name_end) && state.inodes[inode].len() > 0;
+        let files: Vec<usize> =
+            state.names.iter().filter(|&(path, &inode)| rotting(path, inode)).map(|(_, &inode)| inode).collect();
+        if files.is_empty() {
+            return false;
+        }
+        let inode = *state.rng.pick(&files);
+        let bit = state.rng.index(8 * state.inodes[inode].len());
+        state.inodes[inode].rot(bit);
+        state.counters.rotten_bits += 1;
+        true
+    }
+
+    /// What it did.
+    pub fn counters(&self) -> MediumCounters {
+        self.lock().counters
+    }
+
+    /// The names of all files, in order.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.lock().names.keys().cloned().collect()
+    }
+
+    /// A file's bytes as they would be read now.
+    pub fn contents(&self, path: &Path) -> Option<Vec<u8>> {
+        let state = self.lock();
+        let inode = &state.inodes[state.inode(path).ok()?];
+        let mut bytes = vec![0; inode.len()];
+        inode.read(0, &mut bytes);
+        Some(bytes)
+    }
+}

@@ -1,0 +1,430 @@
+//! The port: one process's open files and buffers, and what it has under way.
+
+use std::path::PathBuf;
+
+use ticktape_core::Nanos;
+use ticktape_journal::Disk;
+use ticktape_journal::disk::{BufferId, Completion, DiskError, FileId, Op, OpenMode, Outcome, Stat};
+use ticktape_journal::limits::{BUFFERS_MAX, DISK_DEPTH};
+
+use super::medium::{Errno, Medium, State};
+use super::{Loss, SECTOR_BYTES};
+use crate::rng::Ppm;
+
+/// How much longer than others a straggler takes, at most.
+const STRAGGLE_TIMES_MAX: u64 = 1000;
+
+/// An operation that outlives the call it came in.
+#[derive(Clone, Debug)]
+enum Work {
+    CreateDir(PathBuf),
+    Lock(PathBuf),
+    List(PathBuf),
+    FreeSpace,
+    Open(PathBuf, OpenMode),
+    Close(FileId),
+    Stat(FileId),
+    Resize(FileId, usize, bool),
+    Read { file: FileId, buffer: BufferId, start: usize, len: usize, offset: usize },
+    Write { file: FileId, buffer: BufferId, start: usize, len: usize, offset: usize, durable: bool },
+    Sync(FileId),
+    SyncDir(PathBuf),
+    Rename(PathBuf, PathBuf),
+    Delete(PathBuf),
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    token: u64,
+    at: Nanos,
+    name: &'static str,
+    work: Work,
+    /// What had happened to the medium when it was submitted: what a sync covers.
+    number: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    inode: usize,
+    direct: bool,
+    writable: bool,
+}
+
+#[derive(Debug)]
+struct Buffer {
+    bytes: Box<[u8]>,
+    lent: bool,
+}
+
+/// A port to a [`Medium`].
+#[derive(Debug)]
+pub struct SimDisk {
+    medium: Medium,
+    id: u64,
+    generation: u64,
+    files: Vec<Option<Open>>,
+    buffers: Vec<Option<Buffer>>,
+    /// By when they complete.
+    pending: Vec<Pending>,
+}
+
+impl SimDisk {
+    pub(super) fn new(medium: Medium) -> Self {
+        let mut state = medium.lock();
+        state.disks += 1;
+        let (id, generation) = (state.disks, state.generation);
+        drop(state);
+        SimDisk { medium, id, generation, files: Vec::new(), buffers: Vec::new(), pending: Vec::new() }
+    }
+
+    /// When the next operation completes.
+    pub fn next_completion(&self) -> Option<Nanos> {
+        self.pending.first().map(|pending| pending.at)
+    }
+
+    fn file(&self, file: FileId) -> Open {
+        self.files[file.0 as usize].expect("the file is open")
+    }
+
+    fn insert(&mut self, open: Open) -> FileId {
+        let free = self.files.iter().position(Option::is_none);
+        let slot = free.unwrap_or(self.files.len());
+        match free {
+            Some(slot) => self.files[slot] = Some(open),
+            None => self.files.push(Some(open)),
+        }
+        FileId(slot as u32)
+    }
+
+    fn buffer(&self, buffer: BufferId) -> &Buffer {
+        self.buffers[buffer.0 as usize].as_ref().expect("the buffer exists")
+    }
+
+    fn lend(&mut self, buffer: BufferId, start: usize, len: usize, lent: bool) {
+        let buffer = self.buffers[buffer.0 as usize].as_mut().expect("the buffer exists");
+        assert!(buffer.lent != lent, "one operation at a time has a buffer");
+        assert!(start + len <= buffer.bytes.len(), "the range is within the buffer");
+        buffer.lent = lent;
+    }
+
+    fn complete(&mut self, pending: Pending) -> Completion {
+        let Pending { token, name, work, number, .. } = pending;
+        if let Work::Read { buffer, start, len, .. } | Work::Write { buffer, start, len, .. } = work {
+            self.lend(buffer, start, len, false);
+        }
+        let medium = self.medium.clone();
+        let mut state = medium.lock();
+        let result =
+            if state.generation == self.generation { self.run_now(&mut state, work, number) } else { Err(libc::EBADF) };
+        state.counters.errors += u64::from(result == Err(libc::EIO));
+        Completion { token, result: result.map_err(|errno| DiskError { op: name, errno }) }
+    }
+
+    fn run_now(&mut self, state: &mut State, work: Work, number: u64) -> Result<Outcome, Errno> {
+        match work {
+            Work::CreateDir(path) => {
+                // A file system keeps the directories above its mount, and whoever sets a box up syncs once.
+                state.dirs.extend(path.ancestors().map(PathBuf::from));
+            }
+            Work::Lock(path) => {
+                if state.locks.get(&path).is_some_and(|&holder| holder != self.id) {
+                    return Err(libc::EAGAIN);
+                }
+                if state.inode(&path).is_err() {
+                    state.make(&path)?;
+                }
+                state.locks.insert(path, self.id);
+            }
+            Work::List(path) => return state.list(&path).map(Outcome::Names),
+            Work::FreeSpace => return Ok(Outcome::Free(state.free())),
+            Work::Open(path, mode) => return self.open_now(state, &path, mode).map(Outcome::Opened),
+            Work::Close(file) => {
+                state.inodes[self.file(file).inode].opens -= 1;
+                self.files[file.0 as usize] = None;
+            }
+            Work::Stat(file) => {
+                let Open { inode, direct, .. } = self.file(file);
+                let alignment = if direct { state.config.alignment } else { SECTOR_BYTES };
+                return Ok(Outcome::Stat(Stat { bytes: state.inodes[inode].len() as u64, alignment, direct }));
+            }
+            Work::Resize(file, len, only_longer) => {
+                let inode = self.file(file).inode;
+                if only_longer && len <= state.inodes[inode].len() {
+                    return Ok(Outcome::Done);
+                }
+                state.make_room(inode, len)?;
+                let number = state.next_number();
+                state.inodes[inode].resize(number, len);
+            }
+            Work::Read { file, buffer, start, len, offset } => {
+                return self.read_now(state, (file, offset), (buffer, start, len));
+            }
+            Work::Write { file, buffer, start, len, offset, durable } => {
+                return self.write_now(state, (file, offset), (buffer, start, len), durable);
+            }
+            Work::Sync(file) => {
+                let inode = self.file(file).inode;
+                if fails(state, |faults| faults.sync_error) {
+                    state.counters.sync_errors += 1;
+                    state.inodes[inode].forsake(number);
+                    return Err(libc::EIO);
+                }
+                state.counters.syncs += 1;
+                state.inodes[inode].sync(number);
+            }
+            Work::SyncDir(path) => {
+                if fails(state, |faults| faults.sync_error) {
+                    state.counters.sync_errors += 1;
+                    return Err(libc::EIO);
+                }
+                state.sync_dir(&path, number);
+            }
+            Work::Rename(from, to) => state.rename(&from, &to)?,
+            Work::Delete(path) => state.delete(&path)?,
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn open_now(&mut self, state: &mut State, path: &std::path::Path, mode: OpenMode) -> Result<FileId, Errno> {
+        let inode = if mode == OpenMode::Create { state.make(path)? } else { state.inode(path)? };
+        state.inodes[inode].opens += 1;
+        let writable = matches!(mode, OpenMode::Create | OpenMode::Write);
+        let direct = mode == OpenMode::ReadDirect || writable && state.config.direct;
+        Ok(self.insert(Open { inode, direct, writable }))
+    }
+
+    /// Direct I/O of anything but whole blocks is refused.
+    fn check_aligned(&self, state: &State, open: Open, numbers: [usize; 3]) -> Result<(), Errno> {
+        let alignment = if open.direct { state.config.alignment } else { SECTOR_BYTES };
+        let is_aligned = numbers.iter().all(|number| number.is_multiple_of(alignment));
+        if is_aligned || !open.direct && !open.writable { Ok(()) } else { Err(libc::EINVAL) }
+    }
+
+    fn read_now(
+        &mut self,
+        state: &mut State,
+        (file, offset): (FileId, usize),
+        (buffer, start, len): (BufferId, usize, usize),
+    ) -> Result<Outcome, Errno> {
+        let open = self.file(file);
+        self.check_aligned(state, open, [start, len, offset])?;
+        if fails(state, |faults| faults.read_error) {
+            return Err(libc::EIO);
+        }
+        let buffer = self.buffers[buffer.0 as usize].as_mut().expect("the buffer exists");
+        Ok(Outcome::Transferred(state.inodes[open.inode].read(offset, &mut buffer.bytes[start..start + len])))
+    }
+
+    fn write_now(
+        &mut self,
+        state: &mut State,
+        (file, offset): (FileId, usize),
+        (buffer, start, len): (BufferId, usize, usize),
+        durable: bool,
+    ) -> Result<Outcome, Errno> {
+        let open = self.file(file);
+        if !open.writable {
+            return Err(libc::EBADF);
+        }
+        self.check_aligned(state, open, [start, len, offset])?;
+        state.make_room(open.inode, offset + len)?;
+        let bytes = &self.buffer(buffer).bytes[start..start + len];
+        if fails(state, |faults| faults.write_error) {
+            write_some(state, open.inode, offset, bytes);
+            return Err(libc::EIO);
+        }
+        let sectors = len / SECTOR_BYTES;
+        let mut done = len;
+        if fails(state, |faults| faults.short_write) && sectors > 1 {
+            done = SECTOR_BYTES * (1 + state.rng.index(sectors - 1));
+            state.counters.short_writes += 1;
+        }
+        let bytes = &bytes[..done];
+        if fails(state, |faults| faults.lost_write) {
+            state.counters.lost_writes += 1;
+            return Ok(Outcome::Transferred(done));
+        }
+        let mut at = offset;
+        if fails(state, |faults| faults.misdirected_write) {
+            let blocks = (state.inodes[open.inode].len().saturating_sub(done) / SECTOR_BYTES) + 1;
+            at = SECTOR_BYTES * state.rng.index(blocks);
+            state.counters.misdirected_writes += u64::from(at != offset);
+        }
+        let number = state.next_number();
+        state.inodes[open.inode].write(number, at, bytes);
+        state.counters.bytes_written += done as u64;
+        if durable {
+            if fails(state, |faults| faults.sync_error) {
+                state.counters.sync_errors += 1;
+                state.inodes[open.inode].forsake(number);
+                return Err(libc::EIO);
+            }
+            state.inodes[open.inode].sync_range(number, at, done);
+        }
+        Ok(Outcome::Transferred(done))
+    }
+
+    /// What becomes of an operation whose process is gone.
+    fn cut_off(&self, state: &mut State, pending: &Pending) {
+        state.counters.cut_off += 1;
+        let happens = state.rng.flip();
+        match &pending.work {
+            Work::Write { file, buffer, start, len, offset, .. } => {
+                let open = self.file(*file);
+                let is_fine = open.writable && self.check_aligned(state, open, [*start, *len, *offset]).is_ok();
+                if is_fine && state.make_room(open.inode, offset + len).is_ok() {
+                    write_some(state, open.inode, *offset, &self.buffer(*buffer).bytes[*start..start + len]);
+                }
+            }
+            Work::Rename(from, to) if happens => {
+                let _ = state.rename(from, to);
+            }
+            Work::Delete(path) if happens => {
+                let _ = state.delete(path);
+            }
+            Work::Open(path, OpenMode::Create) if happens => {
+                let _ = state.make(path);
+            }
+            Work::Resize(file, len, only_longer) if happens => {
+                let inode = self.file(*file).inode;
+                let is_wanted = !only_longer || *len > state.inodes[inode].len();
+                if is_wanted && state.make_room(inode, *len).is_ok() {
+                    let number = state.next_number();
+                    state.inodes[inode].resize(number, *len);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether a fault of this chance strikes now.
+fn fails(state: &mut State, chance: impl FnOnce(&super::DiskFaults) -> Ppm) -> bool {
+    let chance = chance(&state.faults);
+    state.rng.chance(chance)
+}
+
+/// Writes any of the sectors.
+fn write_some(state: &mut State, inode: usize, offset: usize, bytes: &[u8]) {
+    let loss = Loss::any(&mut state.rng);
+    for (index, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
+        if state.rng.chance(loss.survives) {
+            let number = state.next_number();
+            state.inodes[inode].write(number, offset + index * SECTOR_BYTES, sector);
+        }
+    }
+}
+
+impl Drop for SimDisk {
+    fn drop(&mut self) {
+        let medium = self.medium.clone();
+        let mut state = medium.lock();
+        if state.generation != self.generation {
+            return;
+        }
+        for pending in std::mem::take(&mut self.pending) {
+            self.cut_off(&mut state, &pending);
+        }
+        for open in self.files.iter().flatten() {
+            state.inodes[open.inode].opens -= 1;
+        }
+        state.locks.retain(|_, holder| *holder != self.id);
+    }
+}
+
+fn work(op: &Op<'_>) -> Work {
+    let bytes = |number: u64| usize::try_from(number).expect("a simulated file fits the memory");
+    match *op {
+        Op::CreateDir { path } => Work::CreateDir(path.to_owned()),
+        Op::Lock { path } => Work::Lock(path.to_owned()),
+        Op::List { path } => Work::List(path.to_owned()),
+        Op::FreeSpace { .. } => Work::FreeSpace,
+        Op::Open { path, mode } => Work::Open(path.to_owned(), mode),
+        Op::Close { file } => Work::Close(file),
+        Op::Stat { file } => Work::Stat(file),
+        Op::Preallocate { file, bytes: to } => Work::Resize(file, bytes(to), true),
+        Op::Truncate { file, bytes: to } => Work::Resize(file, bytes(to), false),
+        Op::Read { file, buffer, start, len, offset } => Work::Read { file, buffer, start, len, offset: bytes(offset) },
+        Op::Write { file, buffer, start, len, offset, durable } => {
+            Work::Write { file, buffer, start, len, offset: bytes(offset), durable }
+        }
+        Op::Sync { file } => Work::Sync(file),
+        Op::SyncDir { path } => Work::SyncDir(path.to_owned()),
+        Op::Rename { from, to } => Work::Rename(from.to_owned(), to.to_owned()),
+        Op::Delete { path } => Work::Delete(path.to_owned()),
+    }
+}
+
+impl Disk for SimDisk {
+    fn submit(&mut self, token: u64, op: Op<'_>) {
+        assert!(self.pending.len() < DISK_DEPTH, "the caller polls before it submits more");
+        if let Op::Read { buffer, start, len, .. } | Op::Write { buffer, start, len, .. } = op {
+            self.lend(buffer, start, len, true);
+        }
+        let mut state = self.medium.lock();
+        let faults = state.faults;
+        let mut takes = faults.latency_ns + state.rng.between(0, faults.jitter_ns);
+        if state.rng.chance(faults.straggle) {
+            takes *= state.rng.between(2, STRAGGLE_TIMES_MAX);
+        }
+        let at = (state.time.now() + takes).max(state.stalled_until);
+        let pending = Pending { token, at, name: op.name(), work: work(&op), number: state.number };
+        drop(state);
+        let place = self.pending.partition_point(|other| other.at <= at);
+        self.pending.insert(place, pending);
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        let first = self.pending.first()?;
+        let state = self.medium.lock();
+        let now = state.time.now();
+        let is_due = first.at <= now && state.stalled_until <= now;
+        drop(state);
+        is_due.then(|| {
+            let pending = self.pending.remove(0);
+            self.complete(pending)
+        })
+    }
+
+    fn wait(&mut self) {
+        if let Some(first) = self.pending.first() {
+            let state = self.medium.lock();
+            state.time.advance_to(first.at.max(state.stalled_until));
+        }
+    }
+
+    fn allocate(&mut self, bytes: usize) -> Result<BufferId, DiskError> {
+        let free = self.buffers.iter().position(Option::is_none);
+        let slot = free.unwrap_or(self.buffers.len());
+        if slot >= BUFFERS_MAX {
+            return Err(DiskError { op: "allocate buffer", errno: libc::ENOBUFS });
+        }
+        let buffer = Some(Buffer { bytes: vec![0; bytes].into(), lent: false });
+        match free {
+            Some(slot) => self.buffers[slot] = buffer,
+            None => self.buffers.push(buffer),
+        }
+        Ok(BufferId(slot as u32))
+    }
+
+    fn release(&mut self, buffer: BufferId) {
+        assert!(!self.buffer(buffer).lent, "a buffer is released only when no operation has it");
+        self.buffers[buffer.0 as usize] = None;
+    }
+
+    fn bytes(&self, buffer: BufferId) -> &[u8] {
+        let buffer = self.buffer(buffer);
+        assert!(!buffer.lent, "an operation has the buffer");
+        &buffer.bytes
+    }
+
+    fn bytes_mut(&mut self, buffer: BufferId) -> &mut [u8] {
+        let buffer = self.buffers[buffer.0 as usize].as_mut().expect("the buffer exists");
+        assert!(!buffer.lent, "an operation has the buffer");
+        &mut buffer.bytes
+    }
+
+    fn describe(&self) -> String {
+        "simulated disk".to_string()
+    }
+}
