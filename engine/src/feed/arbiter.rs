@@ -12,8 +12,9 @@
 
 use ticktape_core::Nanos;
 
-use super::mold::{MoldError, MoldMessages, MoldPacket, MoldRequest, SessionName};
-use super::repair::{Repair, RepairConfig, RepairCounters};
+use super::arbiter_report::{ArbiterCounters, Arrival, FeedEvent, PacketDrop};
+use super::mold::{MoldMessages, MoldPacket, MoldRequest, SessionName};
+use super::repair::{Repair, RepairConfig};
 use super::session::{EPOCH_MAX, FeedSession};
 use super::slots::Slots;
 
@@ -71,126 +72,6 @@ impl Default for ArbiterConfig {
             verify: None,
         }
     }
-}
-
-/// What became of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// It had messages that were new.
-    News {
-        /// Those that were delivered, with what had waited for them.
-        delivered: u32,
-        /// Those that are held until their turn comes.
-        held: u32,
-    },
-    /// Everything in it had come before.
-    Duplicate,
-    /// No messages: a heartbeat, or a rewinder's refusal.
-    Heartbeat,
-    /// The session's end was announced.
-    EndOfSession,
-    /// Nothing of it was used.
-    Dropped(PacketDrop),
-}
-
-/// Why nothing of a packet was used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PacketDrop {
-    /// It is no packet.
-    Malformed(MoldError),
-    /// Another stream, or a session that is none of ours.
-    Foreign,
-    /// A reign that is over.
-    OldEpoch,
-    /// A reign that has not been adopted.
-    NewEpoch,
-    /// Numbers beyond the window.
-    BeyondWindow,
-    /// Messages that are too large, or that were not believed.
-    BadMessages,
-}
-
-/// What the arbiter's owner has to know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FeedEvent {
-    /// Nobody has these messages in time: catch up by other means, then [`Arbiter::skip_to`]. Said again while it stands.
-    Unrepairable {
-        /// The first that is missing.
-        from: u64,
-        /// How many, at most, up to the last that is missing.
-        count: u64,
-    },
-    /// A newer reign sends. Its packets are dropped until [`Arbiter::adopt_session`].
-    NewSession {
-        /// The reign.
-        epoch: u32,
-        /// The lowest number seen of it.
-        from: u64,
-    },
-    /// The session has ended, and everything of it was delivered.
-    EndOfSession {
-        /// The number that would have come next.
-        next: u64,
-    },
-    /// Neither side has sent anything of the session. Said again while it stands.
-    Silent {
-        /// For so long, in ns.
-        for_ns: u64,
-    },
-}
-
-/// One side's statistics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SideCounters {
-    /// Packets of the session.
-    pub packets: u64,
-    /// Messages in them.
-    pub messages: u64,
-    /// Messages that this side brought first.
-    pub first: u64,
-    /// Messages that had come before.
-    pub duplicates: u64,
-    /// Numbers that this side passed over and has not brought since.
-    pub lost: u64,
-    /// Messages below the side's own highest: reordered or repeated.
-    pub late: u64,
-    /// Heartbeats, and rewinders' refusals.
-    pub heartbeats: u64,
-    /// Packets whose first copy had come from another side, as far as is remembered.
-    pub lag_count: u64,
-    /// How far they were behind it all together, in ns.
-    pub lag_ns_sum: u64,
-    /// The furthest behind, in ns.
-    pub lag_ns_max: u64,
-}
-
-/// An arbiter's statistics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ArbiterCounters {
-    /// By side.
-    pub sides: [SideCounters; 3],
-    /// Messages delivered.
-    pub delivered: u64,
-    /// Messages that came before their turn.
-    pub held: u64,
-    /// Numbers left out by [`Arbiter::skip_to`].
-    pub skipped: u64,
-    /// Packets that are none, by [`MoldError::index`].
-    pub malformed: [u64; MoldError::ALL.len()],
-    /// Packets of other streams, or of no session of ours.
-    pub foreign: u64,
-    /// Packets of reigns that are over.
-    pub old_epoch: u64,
-    /// Packets of reigns that were not adopted.
-    pub new_epoch: u64,
-    /// Messages beyond the window.
-    pub beyond_window: u64,
-    /// Messages larger than the limit.
-    pub oversized: u64,
-    /// Messages that were not believed.
-    pub not_verified: u64,
-    /// What was asked for.
-    pub repair: RepairCounters,
 }
 
 /// One side's state.
@@ -384,6 +265,8 @@ impl Arbiter {
         messages: MoldMessages<'_>,
         mut deliver: impl FnMut(u64, &[u8]) -> bool,
     ) -> Arrival {
+        // What waited for room comes first.
+        let before = if self.slots.is_empty() { 0 } else { self.drain(&mut deliver) };
         let to = sequence + u64::from(count);
         let limit = self.limit();
         self.counters.sides[side as usize].messages += u64::from(count);
@@ -412,8 +295,8 @@ impl Arbiter {
         counters.first += u64::from(first);
         if first > 0 {
             self.remember(now, side, sequence);
-            let more = if self.slots.is_empty() { 0 } else { self.drain(&mut deliver) };
-            return Arrival::News { delivered: taken.delivered + more, held: taken.held };
+            let after = if self.slots.is_empty() { 0 } else { self.drain(&mut deliver) };
+            return Arrival::News { delivered: before + taken.delivered + after, held: taken.held };
         }
         counters.duplicates += u64::from(taken.duplicates);
         match taken.duplicates {
@@ -441,7 +324,10 @@ impl Arbiter {
         let limit = self.limit();
         let mut taken = Taken::default();
         let mut has_room = true;
-        for (seq, message) in (sequence..).zip(messages) {
+        let mut next = sequence;
+        for message in messages {
+            let seq = next;
+            next = seq.wrapping_add(1);
             if seq < self.next_seq || self.slots.contains(seq) && seq < limit {
                 taken.duplicates += 1;
                 continue;
@@ -603,7 +489,10 @@ impl Arbiter {
         if let Some(event) = self.poll_unrepairable(now) {
             return Some(event);
         }
-        if let Some(next) = self.ends_at.take_if(|next| self.next_seq >= *next) {
+        // A stream that went on after its end had not ended.
+        if let Some(next) = self.ends_at.take_if(|next| self.next_seq >= *next)
+            && next == self.next_seq
+        {
             self.end_told = Some(next);
             return Some(FeedEvent::EndOfSession { next });
         }
@@ -689,11 +578,20 @@ impl Arbiter {
         }
     }
 
-    /// When the arbiter next has something to do by itself.
+    /// When the arbiter next has something to do by itself; what is due already is in the past. `None` before it was first
+    /// polled.
     pub fn poll_timeout(&self) -> Option<Nanos> {
         let heard_at = self.heard_at?;
+        let again = |told_at: Option<Nanos>| told_at.map_or(0, |at| at.saturating_add(self.silence_ns));
         let since = self.silence_told_at.map_or(heard_at, |told_at| told_at.max(heard_at));
-        Some(self.repair.due_at().min(since.saturating_add(self.silence_ns)))
+        let mut due = self.repair.due_at().min(since.saturating_add(self.silence_ns));
+        if let Some(newer) = self.newer {
+            due = due.min(again(newer.told_at));
+        }
+        if self.far.is_some() || self.repair.has_given_up() {
+            due = due.min(again(self.told.map(|(at, _)| at)));
+        }
+        Some(due)
     }
 }
 
@@ -711,3 +609,11 @@ struct Taken {
     duplicates: u32,
     beyond: u32,
 }
+
+#[cfg(test)]
+#[path = "arbiter_tests.rs"]
+mod tests;
+
+#[cfg(test)]
+#[path = "arbiter_seeds.rs"]
+mod seeds;

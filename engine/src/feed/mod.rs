@@ -9,6 +9,7 @@
 //! Invariant: a packet never exceeds one datagram; what would not fit is refused before it is numbered.
 
 mod arbiter;
+mod arbiter_report;
 mod history;
 mod history_log;
 pub mod mold;
@@ -24,9 +25,8 @@ mod status_tracker;
 
 use crate::link::layout::Table;
 
-pub use arbiter::{
-    Arbiter, ArbiterConfig, ArbiterCounters, Arrival, FeedEvent, PacketDrop, Side, SideCounters, Verify,
-};
+pub use arbiter::{Arbiter, ArbiterConfig, Side, Verify};
+pub use arbiter_report::{ArbiterCounters, Arrival, FeedEvent, PacketDrop, SideCounters};
 pub use history::{History, HistoryRead, Recent};
 pub use history_log::{LogHistory, LogHistoryCounters};
 pub use mold::{MoldError, MoldMessages, MoldPacket, MoldRequest, Packer};

@@ -199,6 +199,11 @@ impl Repair {
         self.given_up
     }
 
+    /// Whether a range was given up that may still be missing.
+    pub(super) const fn has_given_up(&self) -> bool {
+        self.given_up.is_some()
+    }
+
     fn give_up(&mut self, from: u64, to: u64) {
         self.counters.given_up += 1;
         let (first, end) = self.given_up.unwrap_or((from, to));
@@ -233,7 +238,7 @@ impl Repair {
                 self.waiting.pop_front();
                 continue;
             };
-            let limit = gap.to.min(from + u64::from(self.config.messages_per_request));
+            let limit = gap.to.min(from.saturating_add(self.config.messages_per_request.into()));
             let to = slots.next_present(from, limit).unwrap_or(limit);
             gap.from = to;
             match self.choose(now, None, 0) {
