@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -23,7 +23,7 @@ pub enum Command {
     Demo(DemoArgs),
     /// Run an appliance until a signal
     Run(RunArgs),
-    /// Attach to a running appliance's ring and follow it
+    /// Follow a running appliance: its ring on this box, or its feed from another, as a replica
     Follow(FollowArgs),
     /// Rebuild the state from a journal, offline
     Replay(ReplayArgs),
@@ -249,20 +249,47 @@ pub struct RunArgs {
 
 #[derive(clap::Args)]
 pub struct FollowArgs {
-    /// Name of the ring
-    #[arg(long, value_name = "NAME")]
-    pub ring: String,
+    /// Name of the ring; with --feed the name that the replica's own ring gets, for followers beside it
+    #[arg(long, value_name = "NAME", required_unless_present = "feed")]
+    pub ring: Option<String>,
     /// Where named rings live
     #[arg(long, value_name = "DIR", default_value = ticktape_shm::DEFAULT_DIR)]
     pub ring_dir: PathBuf,
     /// The appliance's journal: with it the state is computed from the first input on
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "feed")]
     pub journal: Option<PathBuf>,
+    /// Follow an appliance on another box: the groups (or this box's addresses) and ports of its feed A and, if there is one, B
+    #[arg(long, value_name = "ADDR:PORT[,ADDR:PORT]", value_parser = FeedPair::from_str, requires_all = ["repair", "dir"])]
+    pub feed: Option<FeedPair>,
+    /// Who has the log: the appliance's --repair address, and those of other replicas that serve
+    #[arg(long, value_name = "ADDR:PORT[,ADDR:PORT]", value_delimiter = ',', requires = "feed")]
+    pub repair: Vec<SocketAddrV4>,
+    /// Where the replica's own journal goes; made if it is missing
+    #[arg(long, value_name = "DIR", requires = "feed")]
+    pub dir: Option<PathBuf>,
+    /// Address of the interface that groups are joined on; loopback where not given
+    #[arg(long, value_name = "ADDR", requires = "feed")]
+    pub interface: Option<Ipv4Addr>,
+    /// Serve repairs and catch-up to other replicas: UDP and TCP of this port
+    #[arg(long, value_name = "ADDR:PORT", requires = "feed")]
+    pub serve: Option<SocketAddrV4>,
+    /// The stream's name; TAPE where not given
+    #[arg(long, value_name = "NAME", requires = "feed")]
+    pub stream: Option<String>,
+    /// Take snapshots of its own
+    #[arg(long, requires = "feed")]
+    pub snapshots: bool,
+    /// Stop once this frame is applied
+    #[arg(long, value_name = "SEQ", requires = "feed")]
+    pub until: Option<u64>,
+    /// One JSON object a line
+    #[arg(long, requires = "feed")]
+    pub json: bool,
     /// Which service
     #[arg(long, value_name = "NAME")]
     pub service: Option<String>,
     /// Stop after this many frames
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", conflicts_with = "feed")]
     pub frames: Option<u64>,
 }
 

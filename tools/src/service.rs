@@ -1,13 +1,15 @@
 //! A service with its type erased, as the commands see it.
 
 use std::fmt::Debug;
+use std::net::SocketAddrV4;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 use ticktape::config::{ApplianceConfig, SnapshotConfig};
 use ticktape::machine::{Machine, Progress, StepLimits, hex};
 use ticktape::mark::Compared;
-use ticktape::pipeline::Appliance;
+use ticktape::pipeline::{Appliance, Replica, Report};
+use ticktape::replica::{ReplicaConfig, ReplicaStatus};
 use ticktape::snapshot::{Found, Restored};
 use ticktape::tails::Tails;
 use ticktape::{Decode, Frame, Kind, Seq, Service, Timestamp};
@@ -141,6 +143,44 @@ pub trait AnyReplay {
     fn finish(self: Box<Self>) -> Outcome;
 }
 
+/// A running replica.
+pub trait AnyReplica {
+    /// Where it stands.
+    fn status(&self) -> ReplicaStatus;
+
+    /// Why it has stopped by itself, if it has.
+    fn fault(&self) -> Option<String>;
+
+    /// Where it serves others, if it does.
+    fn repair_addr(&self) -> Option<SocketAddrV4>;
+
+    /// Stops it.
+    fn stop(self: Box<Self>) -> Report;
+}
+
+impl<S> AnyReplica for Replica<S>
+where
+    S: Service + Send + 'static,
+    S::Output: Send,
+    S::Config: Clone + Send + 'static,
+{
+    fn status(&self) -> ReplicaStatus {
+        Replica::status(self)
+    }
+
+    fn fault(&self) -> Option<String> {
+        Replica::fault(self)
+    }
+
+    fn repair_addr(&self) -> Option<SocketAddrV4> {
+        Replica::repair_addr(self)
+    }
+
+    fn stop(self: Box<Self>) -> Report {
+        Replica::stop(*self)
+    }
+}
+
 /// A service by name.
 pub trait AnyService {
     /// Its name on the command line.
@@ -151,6 +191,12 @@ pub trait AnyService {
     /// # Errors
     /// What keeps it from starting.
     fn start(&self, config: &ApplianceConfig) -> Result<Appliance, Failure>;
+
+    /// Starts a replica of it.
+    ///
+    /// # Errors
+    /// What keeps it from starting.
+    fn replicate(&self, config: &ReplicaConfig) -> Result<Box<dyn AnyReplica>, Failure>;
 
     /// Its name in logs and snapshots; may be empty.
     fn log_name(&self) -> &'static str;
@@ -198,6 +244,11 @@ where
 
     fn start(&self, config: &ApplianceConfig) -> Result<Appliance, Failure> {
         Appliance::start::<S>(config, &self.config).map_err(Failure::usage)
+    }
+
+    fn replicate(&self, config: &ReplicaConfig) -> Result<Box<dyn AnyReplica>, Failure> {
+        let replica = Replica::<S>::start(config, &self.config, None).map_err(Failure::usage)?;
+        Ok(Box::new(replica))
     }
 
     fn replay(&self) -> Box<dyn AnyReplay + '_> {

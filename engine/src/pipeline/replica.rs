@@ -48,6 +48,9 @@ const WATCH: Duration = Duration::from_millis(5);
 /// After a snapshot could not be had, until it is tried again.
 const FETCH_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long a look at the state may take to come about: a step of the service, or the writing of a snapshot.
+const INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A running replica. Dropping it without [`Replica::stop`] asks its threads to stop and waits for them.
 pub struct Replica<S: Service> {
     board: Board,
@@ -121,7 +124,7 @@ where
     }
 
     /// Shows the state to `look`, between two frames, on the executor's thread, which waits meanwhile. `None` where there is no
-    /// state at the moment: it is being begun anew, or the replica has stopped.
+    /// state within a second: it is being begun anew, or the replica has stopped.
     pub fn inspect<T: Send + 'static>(&self, look: impl FnOnce(&Machine<S>) -> T + Send + 'static) -> Option<T> {
         let (answer, answered) = mpsc::sync_channel(1);
         let ask = Asked::new(move |machine: &Machine<S>| {
@@ -129,14 +132,7 @@ where
             let _ = answer.send(look(machine));
         });
         self.asked.send(ask).ok()?;
-        loop {
-            match answered.recv_timeout(WATCH) {
-                Ok(answer) => return Some(answer),
-                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
-                Err(mpsc::RecvTimeoutError::Timeout) if self.board.state() == ReplicaState::Stopped => return None,
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-            }
-        }
+        answered.recv_timeout(INSPECT_TIMEOUT).ok()
     }
 
     /// Takes no more, makes durable what it has, and reports.

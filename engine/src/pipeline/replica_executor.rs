@@ -18,8 +18,10 @@ use crate::snapshot::Restored;
 /// Between two polls that find nothing.
 const REST: Duration = Duration::from_micros(50);
 
+type Look<S> = Box<dyn FnOnce(&Machine<S>) + Send>;
+
 /// A look at the state.
-pub(super) struct Asked<S: Service>(Box<dyn FnOnce(&Machine<S>) + Send>);
+pub(super) struct Asked<S: Service>(Look<S>);
 
 impl<S: Service> Asked<S> {
     pub(super) fn new(look: impl FnOnce(&Machine<S>) + Send + 'static) -> Self {

@@ -12,6 +12,7 @@ use ticktape::{Frame, Kind, Seq};
 use ticktape_journal::JournalError;
 use ticktape_shm::{FollowError, Follower, Horizon};
 
+use super::follow_feed;
 use crate::Failure;
 use crate::args::FollowArgs;
 use crate::out::say;
@@ -33,6 +34,9 @@ pub fn run(args: &FollowArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fa
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
     }
+    if let Some(feed) = args.feed {
+        return follow_feed::run(args, feed, &stop, services);
+    }
     let mut progress = Progress { seq: Seq::ZERO, kinds: BTreeMap::new(), frames: 0, frames_max: args.frames };
     match &args.journal {
         Some(journal) => {
@@ -44,7 +48,12 @@ pub fn run(args: &FollowArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fa
 }
 
 fn cannot_attach(args: &FollowArgs, error: &dyn std::error::Error) -> Failure {
-    Failure::usage(format!("{} in {}: {error}", args.ring, args.ring_dir.display()))
+    Failure::usage(format!("{} in {}: {error}", ring(args), args.ring_dir.display()))
+}
+
+/// The ring's name. The command line has one where there is no feed.
+fn ring(args: &FollowArgs) -> &str {
+    args.ring.as_deref().unwrap_or_default()
 }
 
 struct Progress {
@@ -126,7 +135,7 @@ fn begin<'a>(
         let found = Found::newest(journal, Seq::MAX).map_err(Failure::usage)?;
         let (replay, begun) = service.replay_from(found, journal, Keep::Nothing)?;
         let from = replay.seq().next();
-        match Tail::open(journal, &args.ring_dir, &args.ring, from, Horizon::Committed) {
+        match Tail::open(journal, &args.ring_dir, ring(args), from, Horizon::Committed) {
             // The appliance has taken a newer snapshot meanwhile, and given up what this one goes on with.
             Err(TailError::Journal(JournalError::TooOld { .. })) if tries < BEGIN_TRIES => tries += 1,
             Err(error) => return Err(Failure::usage(error)),
@@ -144,9 +153,9 @@ fn finish_state(progress: &Progress, replay: &dyn AnyReplay, overruns: u64) -> R
 }
 
 fn frames_only(args: &FollowArgs, progress: &mut Progress, stop: &AtomicBool) -> Result<(), Failure> {
-    let mut follower = Follower::attach_live(&args.ring_dir, &args.ring, Horizon::Committed)
+    let mut follower = Follower::attach_live(&args.ring_dir, ring(args), Horizon::Committed)
         .map_err(|error| cannot_attach(args, &error))?;
-    say!("attached to {} at seq {}, epoch {}", args.ring, follower.next_seq(), follower.epoch())?;
+    say!("attached to {} at seq {}, epoch {}", ring(args), follower.next_seq(), follower.epoch())?;
     let mut line_at = Instant::now() + LINE_EVERY;
     while !progress.is_done(stop) {
         let drained = follower.drain(progress.batch(), |bytes| {

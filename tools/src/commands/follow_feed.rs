@@ -1,0 +1,123 @@
+//! `ticktape follow --feed`: a replica on this box of an appliance on another, until a signal.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use ticktape::config::SnapshotConfig;
+use ticktape::pipeline::{Report, StageName};
+use ticktape::replica::{ReplicaConfig, ReplicaStatus};
+
+use crate::args::{FeedPair, FollowArgs};
+use crate::out::say;
+use crate::service::{AnyService, find};
+use crate::{Failure, json};
+
+/// How often it looks for a signal, a fault and whether the last seq is reached.
+const WATCH: Duration = Duration::from_millis(2);
+/// Between two lines of output.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
+/// A line of `--json`.
+#[derive(Serialize)]
+struct Line<'a> {
+    state: &'static str,
+    word: &'a str,
+    behind: u64,
+    #[serde(flatten)]
+    figures: std::collections::BTreeMap<&'static str, u64>,
+}
+
+/// The last line of `--json`.
+#[derive(Serialize)]
+struct Last<'a> {
+    state: &'static str,
+    seq: u64,
+    digest: &'a str,
+    output_hash: &'a str,
+    counters: std::collections::BTreeMap<String, u64>,
+}
+
+pub fn run(
+    args: &FollowArgs,
+    feed: FeedPair,
+    stop: &AtomicBool,
+    services: &[Box<dyn AnyService>],
+) -> Result<(), Failure> {
+    let service = find(services, args.service.as_deref())?;
+    let config = config(args, feed)?;
+    let replica = service.replicate(&config)?;
+    if !args.json {
+        say!("{} from {} in {}", service.name(), feed_name(feed), config.dir.display())?;
+        if let Some(serve) = replica.repair_addr() {
+            say!("repair   UDP and TCP on {serve}")?;
+        }
+    }
+    let until = args.until.unwrap_or(u64::MAX);
+    let (mut line_at, mut shown) = (Instant::now(), None);
+    while !stop.load(Ordering::Relaxed) && replica.fault().is_none() {
+        let status = replica.status();
+        let is_done = status.applied().0 >= until;
+        // A state that it goes through is a line, too, however short it is in it.
+        if is_done || Instant::now() >= line_at || shown != Some(status.state) {
+            (line_at, shown) = (Instant::now() + LINE_EVERY, Some(status.state));
+            tell(args, &status)?;
+        }
+        if is_done {
+            break;
+        }
+        std::thread::sleep(WATCH);
+    }
+    finish(args, &replica.stop())
+}
+
+fn feed_name(feed: FeedPair) -> String {
+    feed.b.map_or_else(|| feed.a.to_string(), |b| format!("{} and {b}", feed.a))
+}
+
+fn config(args: &FollowArgs, feed: FeedPair) -> Result<ReplicaConfig, Failure> {
+    let dir: PathBuf =
+        args.dir.clone().ok_or_else(|| Failure::usage("--dir is needed with --feed: its log goes there"))?;
+    let mut config = ReplicaConfig::new(dir, feed.a, args.repair.clone());
+    config.b = feed.b;
+    config.interface = args.interface.unwrap_or(config.interface);
+    config.serve = args.serve;
+    config.stream = args.stream.clone().unwrap_or(config.stream);
+    config.ring.name.clone_from(&args.ring);
+    config.ring.dir.clone_from(&args.ring_dir);
+    config.snapshots = args.snapshots.then(SnapshotConfig::default);
+    Ok(config)
+}
+
+fn tell(args: &FollowArgs, status: &ReplicaStatus) -> Result<(), Failure> {
+    if !args.json {
+        return say!("{status}");
+    }
+    let figures = status.figures.iter().copied().collect();
+    let line = Line { state: status.state.name(), word: &status.word, behind: status.behind(), figures };
+    say!("{}", json::line(&line)?)
+}
+
+fn finish(args: &FollowArgs, report: &Report) -> Result<(), Failure> {
+    if let Some(fault) = &report.fault {
+        return Err(Failure::failed(fault));
+    }
+    if let Some(error) = report.errors.first() {
+        return Err(Failure::failed(error));
+    }
+    let seq = report.counter(StageName::Replica, "applied_seq");
+    let fact = |name| report.fact(StageName::Replica, name).unwrap_or("-");
+    let (digest, output_hash) = (fact("digest"), fact("output_hash"));
+    let counters = report.stages.iter().flat_map(|(stage, of_stage)| {
+        let met = of_stage.counters.iter().filter(|&&(_, count)| count > 0);
+        met.map(|(name, count)| (format!("{}.{name}", stage.as_str()), *count))
+    });
+    if args.json {
+        let last = Last { state: "stopped", seq, digest, output_hash, counters: counters.collect() };
+        return say!("{}", json::line(&last)?);
+    }
+    counters.into_iter().try_for_each(|(name, count)| say!("{name} {count}"))?;
+    say!("outputs  {output_hash}")?;
+    say!("state at seq {seq}: {digest}")
+}
