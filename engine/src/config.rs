@@ -170,6 +170,63 @@ impl FeedConfig {
     }
 }
 
+/// Where public events go out as MoldUDP64: what the service emits to everybody, once it is committed.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table, as [events] with a = \"239.1.1.2:7200\"")]
+pub struct EventsConfig {
+    /// Group (or unicast address) and port of feed A.
+    pub a: SocketAddrV4,
+    /// The same of feed B, if there is one.
+    pub b: Option<SocketAddrV4>,
+    /// Address of the interface that the feeds leave by.
+    #[serde(default = "loopback")]
+    pub interface: Ipv4Addr,
+    /// Four characters of 0-9 and A-Z that name the stream.
+    #[serde(default = "events_name")]
+    pub stream: String,
+    /// Where receivers ask, by UDP, for events that they missed; nowhere where not given.
+    pub repair: Option<SocketAddrV4>,
+    /// Bytes of the latest events that they can still be given.
+    #[serde(default = "recent_bytes")]
+    pub recent_bytes: usize,
+}
+
+impl EventsConfig {
+    /// One feed to `a`, leaving by the loopback interface, without repairs.
+    pub fn on_loopback(a: SocketAddrV4) -> Self {
+        let (interface, stream) = (loopback(), events_name());
+        EventsConfig { a, b: None, interface, stream, repair: None, recent_bytes: recent_bytes() }
+    }
+
+    /// The stream's name as a number, in base 36.
+    pub fn stream(&self) -> u32 {
+        u32::from_str_radix(&self.stream, 36).unwrap_or(0)
+    }
+
+    /// Checks what can be checked without touching anything.
+    fn validate(&self, feed: Option<&FeedConfig>, datagram_bytes_max: usize) -> Result<(), ConfigError> {
+        let bad = |key: &str, message: String| Err(ConfigError { place: format!("events.{key}"), message });
+        FeedConfig::check_stream(&self.stream).or_else(|message| bad("stream", message))?;
+        if feed.is_some_and(|feed| feed.stream == self.stream) {
+            return bad("stream", format!("{:?} is that of [feed], too: receivers tell the two by it", self.stream));
+        }
+        if !(datagram_bytes_max..=EVENTS_RECENT_BYTES_MAX).contains(&self.recent_bytes) {
+            let (bytes, max) = (self.recent_bytes, EVENTS_RECENT_BYTES_MAX);
+            return bad("recent_bytes", format!("{bytes} is outside {datagram_bytes_max}..={max}"));
+        }
+        Ok(())
+    }
+}
+
+fn events_name() -> String {
+    "EVNT".to_string()
+}
+
+/// Some 100 000 events of 40 bytes: what a busy exchange says in a second.
+fn recent_bytes() -> usize {
+    4 << 20
+}
+
 fn loopback() -> Ipv4Addr {
     Ipv4Addr::LOCALHOST
 }
@@ -248,6 +305,15 @@ pub const CAPTURE_LINK: &str = "client link";
 /// What begins the description of a capture's interface for the feed.
 pub const CAPTURE_FEED: &str = "feed";
 
+/// What begins the description of a capture's interface for the public events.
+pub const CAPTURE_EVENTS: &str = "events";
+
+/// Memory that the latest public events may take, in bytes.
+const EVENTS_RECENT_BYTES_MAX: usize = 1 << 30;
+
+// What fits a datagram to a client fits one of the events' feed, so that there is one limit on outputs.
+const _: () = assert!(DATA_OVERHEAD_BYTES + event::OUTPUT >= mold::OVERHEAD_BYTES);
+
 /// What a tap keeps beside each datagram, in bytes.
 const RECORD_BYTES: usize = 40;
 
@@ -261,7 +327,7 @@ const TAP_BYTES_MAX: usize = 1 << 30;
 pub struct CaptureConfig {
     /// The file; replaced if it exists.
     pub file: PathBuf,
-    /// Datagrams of the largest size that may wait for the recorder, at each tap: link in, link out, feed.
+    /// Datagrams of the largest size that may wait for the recorder, at each tap: link in, link out, feed, events.
     #[serde(default = "capture_slots")]
     pub slots: usize,
     /// What is kept of each datagram, in bytes; all of it where not given.
@@ -347,6 +413,8 @@ pub struct ApplianceConfig {
     pub ring: LogRingConfig,
     /// The multicast feed, if one is wanted.
     pub feed: Option<FeedConfig>,
+    /// The feed of public events, if one is wanted.
+    pub events: Option<EventsConfig>,
     /// The largest datagram to send or take, in bytes of UDP payload.
     pub datagram_bytes_max: usize,
     /// Commands taken beyond the acknowledged ones, for each session.
@@ -380,6 +448,7 @@ impl ApplianceConfig {
             idle: IdleStrategy::Auto,
             ring: LogRingConfig::default(),
             feed: None,
+            events: None,
             datagram_bytes_max: 1472,
             window: 8192,
             sessions_max: crate::sequencer::SESSIONS_MAX,
@@ -424,6 +493,7 @@ impl ApplianceConfig {
         config.busy_poll_us = file.busy_poll_us;
         config.ring = file.ring.unwrap_or_default();
         config.feed = file.feed;
+        config.events = file.events;
         config.datagram_bytes_max = file.datagram_bytes_max.unwrap_or(config.datagram_bytes_max);
         config.window = file.window.unwrap_or(config.window);
         config.sessions_max = file.sessions_max.unwrap_or(config.sessions_max);
@@ -520,6 +590,9 @@ impl ApplianceConfig {
         if let Some(capture) = &self.capture {
             capture.validate(self.datagram_bytes_max)?;
         }
+        if let Some(events) = &self.events {
+            events.validate(self.feed.as_ref(), self.datagram_bytes_max)?;
+        }
         if let Some(feed) = &self.feed {
             FeedConfig::check_stream(&feed.stream).or_else(|message| bad("feed.stream", message))?;
         }
@@ -558,6 +631,7 @@ struct File {
     idle: Option<String>,
     ring: Option<LogRingConfig>,
     feed: Option<FeedConfig>,
+    events: Option<EventsConfig>,
     datagram_bytes_max: Option<usize>,
     window: Option<u32>,
     sessions_max: Option<usize>,
@@ -658,6 +732,17 @@ mod tests {
         assert!(captured("slots = 1000000").unwrap_err().contains("for 1472 bytes each"));
         assert!(captured("snap_bytes = 70000").unwrap_err().starts_with("capture.snap_bytes: 70000"));
         assert!(refused("[capture]\nslots = 5").contains("file"));
+        let events = |text: &str| {
+            let config =
+                ApplianceConfig::parse(&format!("{SMALLEST}[events]\na = \"239.1.1.2:7200\"\n{text}")).unwrap();
+            config.validate().map_err(|error| error.to_string())
+        };
+        assert_eq!(events("b = \"239.1.1.3:7200\"\nrepair = \"10.0.0.1:7201\""), Ok(()));
+        assert!(events("stream = \"abcd\"").unwrap_err().starts_with("events.stream: \"abcd\" is not four"));
+        let same = events("stream = \"TAPE\"\n[feed]\na = \"239.1.1.1:7100\"");
+        assert!(same.unwrap_err().starts_with("events.stream: \"TAPE\" is that of [feed]"));
+        assert!(events("recent_bytes = 100").unwrap_err().starts_with("events.recent_bytes: 100 is outside 1472..="));
+        assert!(refused("[events]\nstream = \"EVNT\"").contains("missing field `a`"));
         let mut config = ApplianceConfig::parse(SMALLEST).unwrap();
         config.datagram_bytes_max = 10;
         assert_eq!(config.validate().unwrap_err().place, "datagram_bytes_max");

@@ -13,6 +13,7 @@ use ticktape_nic::{Tx, TxCounters};
 use ticktape_shm::{CommitMark, Consumer, Watermarks};
 
 use crate::control::Control;
+use crate::events::{EventSink, NoEvents};
 use crate::link::serial::truncate;
 use crate::link::{
     Ack, AckOutcome, ByeReason, DropReason, EventMessage, Hello, Identity, LinkCounters, Packet, ResumeError,
@@ -170,8 +171,9 @@ impl SessionLinks {
 }
 
 /// The stage between the output ring and the network.
-pub struct Egress<T: Tx> {
+pub struct Egress<T: Tx, E: EventSink = NoEvents> {
     tx: T,
+    events: E,
     records: Consumer,
     watermarks: Watermarks,
     commit: CommitMark,
@@ -192,15 +194,24 @@ impl<T: Tx> Egress<T> {
         sessions: SessionLinks,
         latency: StageLatency,
     ) -> Self {
-        Egress { tx, records, watermarks, commit, committed: Seq::ZERO, control, sessions, latency }
+        let events = NoEvents;
+        Egress { tx, events, records, watermarks, commit, committed: Seq::ZERO, control, sessions, latency }
     }
 
+    /// Hands public events on to `events`.
+    pub fn with_events<E: EventSink>(self, events: E) -> Egress<T, E> {
+        let Egress { tx, records, watermarks, commit, committed, control, sessions, latency, .. } = self;
+        Egress { tx, events, records, watermarks, commit, committed, control, sessions, latency }
+    }
+}
+
+impl<T: Tx, E: EventSink> Egress<T, E> {
     /// One duty cycle; returns the messages heard, records released and datagrams sent.
     #[inline]
     pub fn poll(&mut self, now: Nanos) -> usize {
         self.latency.settle(now);
         let heard = self.hear(now);
-        let released = self.release();
+        let released = self.release(now);
         heard + released + self.transmit(now)
     }
 
@@ -261,7 +272,7 @@ impl<T: Tx> Egress<T> {
     }
 
     #[inline]
-    fn release(&mut self) -> usize {
+    fn release(&mut self, now: Nanos) -> usize {
         let commit = match self.sessions.config.tier {
             Tier::Memory => Seq::MAX,
             Tier::Local | Tier::Quorum => self.watermarks.durable(),
@@ -279,6 +290,8 @@ impl<T: Tx> Egress<T> {
                 break;
             }
             match &record {
+                // What nobody takes now waits here, with all that follows: there is one order.
+                Record::Output(output) if !self.events.release(now, output) => break,
                 Record::Output(output) => self.sessions.release(output),
                 Record::Progress { origin, .. } => {
                     self.sessions.progress(origin);
@@ -289,6 +302,9 @@ impl<T: Tx> Egress<T> {
             released += 1;
         }
         self.records.release();
+        if released < RECORDS_PER_POLL_MAX {
+            self.events.flush(now);
+        }
         released
     }
 
@@ -309,6 +325,21 @@ impl<T: Tx> Egress<T> {
             self.tx.flush();
         }
         built
+    }
+
+    /// Rare work, off the hot path.
+    pub fn housekeeping(&mut self, now: Nanos) {
+        self.events.housekeeping(now);
+    }
+
+    /// Ends the public events, once everything is released. False until that is said and sent.
+    pub fn end_events(&mut self, now: Nanos) -> bool {
+        self.events.end(now)
+    }
+
+    /// What became of the public events, by name.
+    pub fn event_counters(&self) -> Vec<(&'static str, u64)> {
+        self.events.counters()
     }
 
     /// Whether every record up to `last` has been released.

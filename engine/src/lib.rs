@@ -23,6 +23,7 @@ pub mod client;
 pub mod config;
 pub mod control;
 pub mod egress;
+pub mod events;
 pub mod executor;
 pub mod feed;
 pub mod journaler;

@@ -476,6 +476,11 @@ impl<S: Service> Machine<S> {
         self.points.compared()
     }
 
+    /// The number of the public event to come.
+    pub fn next_feed_event(&self) -> u64 {
+        self.feed_event_seq + 1
+    }
+
     /// How many timers are armed.
     pub fn timers_armed(&self) -> usize {
         self.timers.len()

@@ -6,12 +6,13 @@ use std::thread::JoinHandle;
 
 use ticktape_core::{Kind, Seq, Service, Timestamp};
 use ticktape_journal::{CalibrationPlan, JournalError, NativeDisk, StrategyChoice};
-use ticktape_nic::capture::{CaptureError, Recorder, Summary, Tap, Tapped, monotonic_now};
+use ticktape_nic::capture::{CaptureError, Recorder, Summary, Tapped, monotonic_now};
 use ticktape_nic::{Nic, NicError, UdpConfig, UdpNic};
 use ticktape_shm::{Consumer, Horizon, RingBuilder, RingConfig, RingError, Watermarks};
 use ticktape_tuning::{clock, pin};
 
-use super::capture::{self, CaptureThread, Taps};
+use super::capture::{self, CaptureThread, FeedTaps, Taps};
+use super::events::{self, Events, Ports};
 use super::feed_server;
 use super::idle::{IdleStrategy, Idler};
 use super::nic::{self, Opened};
@@ -19,7 +20,7 @@ use super::plan::{CorePlan, PlanError, StageName};
 use super::recovery::{self, Start};
 use super::shadow::{self, Seed};
 use super::stage::{Lifecycle, Stage, StageReport};
-use super::stages::{EgressStage, ExecutorStage, JournalerStage, SequencerStage};
+use super::stages::{ExecutorStage, JournalerStage, SequencerStage};
 use crate::catchup::EpochTable;
 use crate::config::{ApplianceConfig, ConfigError, FeedConfig, SnapshotConfig};
 use crate::control::CONTROL_QUEUE_MAX;
@@ -50,7 +51,7 @@ const UNHURRIED_JOURNAL_NS: u64 = 200_000;
 const HOUSEKEEPING_NS: u64 = 1_000_000;
 
 /// A silent feed says at least this often that it lives, as receivers of the protocol expect.
-const FEED_HEARTBEAT_NS: u64 = 1_000_000_000;
+pub(super) const FEED_HEARTBEAT_NS: u64 = 1_000_000_000;
 
 /// Why an appliance does not start.
 #[derive(Debug)]
@@ -133,6 +134,8 @@ pub struct Choices {
     pub feed: Option<String>,
     /// Where replicas get what they missed, if anywhere.
     pub repair: Option<String>,
+    /// The feed of public events, if there is one.
+    pub events: Option<String>,
     /// What the state was rebuilt from.
     pub recovery: String,
     /// How snapshots are taken, if they are.
@@ -181,6 +184,7 @@ pub struct Appliance {
     watermarks: Watermarks,
     local_addr: SocketAddrV4,
     repair_addr: Option<SocketAddrV4>,
+    events_repair_addr: Option<SocketAddrV4>,
     epoch: u32,
     recovered_to: Seq,
     choices: Choices,
@@ -281,6 +285,11 @@ impl Appliance {
     /// Where replicas get what they missed, if anywhere.
     pub fn repair_addr(&self) -> Option<SocketAddrV4> {
         self.repair_addr
+    }
+
+    /// Where receivers of the public events ask for what they missed, if anywhere.
+    pub fn events_repair_addr(&self) -> Option<SocketAddrV4> {
+        self.events_repair_addr
     }
 
     /// This reign's epoch.
@@ -429,11 +438,11 @@ where
     N::Tx: 'static,
 {
     let Some(settings) = &config.capture else {
-        return build::<S, _>(config, service, spinning_cores, calibration, nic, why_nic, None);
+        return build::<S, _>(config, service, spinning_cores, calibration, nic, why_nic, FeedTaps::default());
     };
-    let (Taps { rx, tx, feed, ip }, recorder) = capture::open(settings, config, &nic)?;
+    let (Taps { rx, tx, feeds, ip }, recorder) = capture::open(settings, config, &nic)?;
     let tapped = Tapped::new(nic, rx, tx, ip, monotonic_now);
-    let mut built = build::<S, _>(config, service, spinning_cores, calibration, tapped, why_nic, feed)?;
+    let mut built = build::<S, _>(config, service, spinning_cores, calibration, tapped, why_nic, feeds)?;
     built.1.recorder = Some(recorder);
     Ok(built)
 }
@@ -446,7 +455,7 @@ fn build<S, N>(
     calibration: CalibrationPlan,
     nic: N,
     why_nic: &str,
-    feed_tap: Option<Tap>,
+    taps: FeedTaps,
 ) -> Result<Built, StartError>
 where
     S: Service + Send + 'static,
@@ -455,17 +464,18 @@ where
     N::Rx: 'static,
     N::Tx: 'static,
 {
+    let event_ports = config.events.as_ref().map(|events| Ports::open(events, config)).transpose()?;
     let feed_nic = config.feed.as_ref().map(|feed| open_feed(feed, config)).transpose()?;
     let repair = config.feed.as_ref().and_then(|feed| feed.repair);
     let repair = repair.map(|address| feed_server::Ports::open(address, config.datagram_bytes_max)).transpose()?;
-    let Start { mut journal, recovered, machine, mut sessions, account } =
+    let Start { mut journal, recovered, machine, mut sessions, events, account } =
         recovery::start::<S>(config, service, egress_config(config, 0, S::SCHEMA_VERSION))?;
     journal.keep_workers_off(spinning_cores);
     if config.journal.strategy == StrategyChoice::Auto {
         journal.calibrate(calibration);
     }
     let epoch = u32::try_from(recovered.last_epoch.max(machine.epoch()) + 1).expect("four billion starts");
-    if config.feed.is_some() && FeedSession::new(0, epoch).is_err() {
+    if (config.feed.is_some() || config.events.is_some()) && FeedSession::new(0, epoch).is_err() {
         let message = format!("epoch {epoch} does not fit the feed's session name: begin a new journal");
         return Err(ConfigError { place: "feed".to_string(), message }.into());
     }
@@ -509,6 +519,7 @@ where
         idle: String::new(),
         feed: None,
         repair: None,
+        events: None,
         recovery: account,
         snapshots: None,
         capture: None,
@@ -544,6 +555,12 @@ where
         });
         (publisher, nic, feed.interface)
     });
+    let events = config.events.as_ref().zip(event_ports).zip(events).map(|((settings, ports), recent)| {
+        let (datagram_bytes_max, tap) = (config.datagram_bytes_max, taps.events);
+        Events { settings, ports, recent, epoch, datagram_bytes_max, tap }
+    });
+    choices.events = events.as_ref().map(Events::describe);
+    let events_repair_addr = events.as_ref().and_then(|events| events.ports.repair_addr());
     let covered = Covered::default();
     let shadow = config.snapshots.map(|snapshots| {
         let (digests, received) = rtrb::RingBuffer::new(DIGESTS_MAX);
@@ -561,8 +578,8 @@ where
         Box::new(SequencerStage::new(sequencer, lifecycle.clone())),
         Box::new(journaler),
         Box::new(ExecutorStage::new(executor, lifecycle.clone())),
-        capture::publisher_stage(publish_frames, feed, feed_tap, lifecycle.clone()),
-        Box::new(EgressStage::new(egress, lifecycle.clone())),
+        capture::publisher_stage(publish_frames, feed, taps.feed, lifecycle.clone()),
+        events::egress_stage(egress, events, lifecycle.clone()),
     ];
     let repair_addr = repair.as_ref().map(|ports| ports.udp.local_addr());
     let server = repair.zip(config.feed.as_ref()).map(|(ports, feed)| feed_server::Seed {
@@ -587,6 +604,7 @@ where
         watermarks: ring.watermarks,
         local_addr,
         repair_addr,
+        events_repair_addr,
         epoch,
         recovered_to: last,
         choices,

@@ -3,7 +3,7 @@
 //! The stages never wait for it: a datagram that finds no room in a tap goes on its way, and is counted as lost.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -18,7 +18,7 @@ use ticktape_tuning::pin;
 
 use super::stage::{Lifecycle, Stage};
 use super::stages::PublisherStage;
-use crate::config::{ApplianceConfig, CAPTURE_FEED, CAPTURE_LINK, CaptureConfig, FeedConfig};
+use crate::config::{ApplianceConfig, CAPTURE_EVENTS, CAPTURE_FEED, CAPTURE_LINK, CaptureConfig};
 use crate::feed::Publisher;
 
 /// How long the recorder rests when all taps are empty. They hold what comes meanwhile.
@@ -30,10 +30,19 @@ pub(super) struct Taps {
     pub(super) rx: Tap,
     /// Of its transmit half.
     pub(super) tx: Tap,
-    /// Of the feed, where there is one.
-    pub(super) feed: Option<Tap>,
+    /// Of what is published.
+    pub(super) feeds: FeedTaps,
     /// What the link sends as, where it listens on all addresses.
     pub(super) ip: Ipv4Addr,
+}
+
+/// Those of the transmit halves of feeds, where there are such.
+#[derive(Default)]
+pub(super) struct FeedTaps {
+    /// Of the sequenced stream.
+    pub(super) feed: Option<Tap>,
+    /// Of the public events.
+    pub(super) events: Option<Tap>,
 }
 
 /// Makes the taps, and the file with its beginning.
@@ -44,24 +53,30 @@ pub(super) fn open(
 ) -> Result<(Taps, Recorder), CaptureError> {
     let tap = || channel(capture.slots, capture.snap_bytes.unwrap_or(config.datagram_bytes_max));
     let ((rx, rx_end), (tx, tx_end)) = (tap(), tap());
-    let feed = config.feed.as_ref().map(|feed| (feed, tap()));
     // Only for the names in the file: without them it is a capture all the same.
     let present = InterfaceInfo::all().unwrap_or_default();
     let link = link_interface(config, &present);
     let ip = link.and_then(InterfaceInfo::ip).unwrap_or(Ipv4Addr::LOCALHOST);
     let mut interfaces = vec![interface(link, format!("{CAPTURE_LINK}: {}", nic.describe()))];
     let mut ends = vec![(0, rx_end), (0, tx_end)];
-    let feed = feed.map(|(feed, (tap, end))| {
-        interfaces.push(interface(owner(&present, feed.interface), describe_feed(feed)));
-        ends.push((1, end));
+    let mut tapped = |on: Ipv4Addr, description: String| {
+        let (tap, end) = tap();
+        ends.push((interfaces.len(), end));
+        interfaces.push(interface(owner(&present, on), description));
         tap
-    });
+    };
+    let describe = |what: &str, a: SocketAddrV4, b: Option<SocketAddrV4>| {
+        format!("{what}: MoldUDP64 to {a}{}", b.map_or_else(String::new, |b| format!(" and {b}")))
+    };
+    let feed = config.feed.as_ref().map(|feed| tapped(feed.interface, describe(CAPTURE_FEED, feed.a, feed.b)));
+    let events = config.events.as_ref();
+    let events = events.map(|events| tapped(events.interface, describe(CAPTURE_EVENTS, events.a, events.b)));
     let recorder_config = RecorderConfig {
         interfaces: interfaces.clone(),
         bytes_max: capture.bytes_max,
         ..RecorderConfig::new(&capture.file, interfaces.swap_remove(0))
     };
-    Ok((Taps { rx, tx, feed, ip }, Recorder::create(recorder_config, ends)?))
+    Ok((Taps { rx, tx, feeds: FeedTaps { feed, events }, ip }, Recorder::create(recorder_config, ends)?))
 }
 
 /// The interface that clients come in by.
@@ -84,10 +99,6 @@ fn interface(info: Option<&InterfaceInfo>, description: String) -> Interface {
         mac: info.map_or(MacAddr::ZERO, |info| info.mac),
         address: info.and_then(|info| info.addresses.first()).map(|address| (address.ip, address.prefix)),
     }
-}
-
-fn describe_feed(feed: &FeedConfig) -> String {
-    format!("{CAPTURE_FEED}: MoldUDP64 to {}{}", feed.a, feed.b.map_or_else(String::new, |b| format!(" and {b}")))
 }
 
 /// The publisher, tapped or not.
@@ -155,7 +166,7 @@ impl fmt::Display for Described<'_> {
             f,
             "to {}: {} taps with room for {} datagrams of {} bytes each, recorder on cores {}",
             capture.file.display(),
-            2 + usize::from(config.feed.is_some()),
+            2 + usize::from(config.feed.is_some()) + usize::from(config.events.is_some()),
             capture.slots,
             capture.snap_bytes.unwrap_or(config.datagram_bytes_max),
             pin::list(cores)

@@ -5,6 +5,7 @@ mod capture;
 mod catchup;
 mod catchup_client;
 mod catchup_source;
+mod events;
 mod feed_server;
 mod idle;
 mod nic;

@@ -1,6 +1,6 @@
 //! What an appliance begins with: its journal, the state at the end of it, and what every session has yet to be told.
 
-use ticktape_core::{Frame, Seq, Service};
+use ticktape_core::{Frame, Seq, Service, Target};
 use ticktape_journal::{
     Binding, Disk, FileDisk, Journal, JournalConfig, JournalError, JournalReader, NativeDisk, Recovered, snapshot,
 };
@@ -8,6 +8,8 @@ use ticktape_journal::{
 use super::appliance::StartError;
 use crate::config::ApplianceConfig;
 use crate::egress::{EgressConfig, SessionLinks};
+use crate::events::recent_events;
+use crate::feed::Recent;
 use crate::link::Tier;
 use crate::machine::{Machine, Progress};
 use crate::snapshot::{Found, Restored};
@@ -22,6 +24,8 @@ pub struct Start<S: Service, D: Disk> {
     pub machine: Machine<S>,
     /// Every session's events, still of the reign before.
     pub sessions: SessionLinks,
+    /// The latest public events of the log, where there is a feed of them.
+    pub events: Option<Recent>,
     /// What it was rebuilt from, in words.
     pub account: String,
 }
@@ -56,6 +60,7 @@ pub fn start_on<S: Service, D: Disk, R: Disk>(
     restored.check_goes_on(&config.dir, recovered.first_seq)?;
     let Restored { mut machine, tails, snapshot, rejected } = restored;
     let mut sessions = SessionLinks::restore(egress, machine.sessions(), &tails);
+    let mut events = config.events.as_ref().map(|events| recent_events(events.recent_bytes, machine.next_feed_event()));
     let from = machine.applied().next();
     if from < recovered.next_seq {
         let mut reader = JournalReader::open_on(reading(), &config.dir, from)?;
@@ -63,7 +68,12 @@ pub fn start_on<S: Service, D: Disk, R: Disk>(
             let frame = Frame::view(bytes).expect("the reader has checked it");
             loop {
                 let progress = machine.step(&frame)?;
-                machine.outputs(frame.seq).for_each(|output| sessions.release(&output));
+                for output in machine.outputs(frame.seq) {
+                    sessions.release(&output);
+                    if let Some(events) = events.as_mut().filter(|_| output.target == Target::Feed) {
+                        events.push(output.bytes);
+                    }
+                }
                 if progress == Progress::Applied {
                     break;
                 }
@@ -75,7 +85,7 @@ pub fn start_on<S: Service, D: Disk, R: Disk>(
     let frames = machine.applied().next().0 - from.0;
     let passed_over = rejected.iter().map(|reason| format!("; passed over: {reason}"));
     let account = format!("{begun} and {frames} frames of the log{}", passed_over.collect::<String>());
-    Ok(Start { journal, recovered, machine, sessions, account })
+    Ok(Start { journal, recovered, machine, sessions, events, account })
 }
 
 /// Opens the journal with what a snapshot covers of it.

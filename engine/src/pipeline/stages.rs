@@ -12,6 +12,7 @@ use ticktape_tuning::clock;
 use super::plan::StageName;
 use super::stage::{Lifecycle, Stage, StageReport};
 use crate::egress::Egress;
+use crate::events::EventSink;
 use crate::executor::Executor;
 use crate::feed::Publisher;
 use crate::journaler::Journaler;
@@ -306,19 +307,20 @@ impl<T: Tx + Send> Stage for PublisherStage<T> {
 }
 
 /// The egress.
-pub struct EgressStage<T: Tx> {
-    egress: Egress<T>,
+pub struct EgressStage<T: Tx, E: EventSink> {
+    egress: Egress<T, E>,
     lifecycle: Lifecycle,
+    give_up_at: Option<Nanos>,
 }
 
-impl<T: Tx> EgressStage<T> {
+impl<T: Tx, E: EventSink> EgressStage<T, E> {
     /// A stage that releases until the last record is released.
-    pub fn new(egress: Egress<T>, lifecycle: Lifecycle) -> Self {
-        EgressStage { egress, lifecycle }
+    pub fn new(egress: Egress<T, E>, lifecycle: Lifecycle) -> Self {
+        EgressStage { egress, lifecycle, give_up_at: None }
     }
 }
 
-impl<T: Tx + Send> Stage for EgressStage<T> {
+impl<T: Tx + Send, E: EventSink + Send> Stage for EgressStage<T, E> {
     fn name(&self) -> StageName {
         StageName::Egress
     }
@@ -328,10 +330,16 @@ impl<T: Tx + Send> Stage for EgressStage<T> {
         self.egress.poll(now)
     }
 
-    fn housekeeping(&mut self, _now: Nanos) {}
+    fn housekeeping(&mut self, now: Nanos) {
+        self.egress.housekeeping(now);
+    }
 
-    fn drained(&mut self, _now: Nanos) -> bool {
-        self.lifecycle.final_record().is_some_and(|last| self.egress.released(last))
+    fn drained(&mut self, now: Nanos) -> bool {
+        if !self.lifecycle.final_record().is_some_and(|last| self.egress.released(last)) {
+            return false;
+        }
+        let give_up_at = *self.give_up_at.get_or_insert(now + FLUSH_PATIENCE_NS);
+        self.egress.end_events(now) || now >= give_up_at
     }
 
     fn close(mut self: Box<Self>) -> Result<StageReport, String> {
@@ -339,6 +347,7 @@ impl<T: Tx + Send> Stage for EgressStage<T> {
         let counters = self.egress.counters();
         let mut report = StageReport::default();
         report.counters.push(("released_outputs", counters.released));
+        report.counters.extend(self.egress.event_counters());
         report.counters.push(("slow_sessions", counters.slow));
         report.counters.push(("resent_messages", counters.resent));
         report.counters.extend(counters.link.met().map(|(reason, times)| (reason.name(), times)));

@@ -44,6 +44,11 @@ pub enum Command {
         after_ns: u64,
     },
     Crash,
+    /// Tells everybody, so many times, what has so many bytes.
+    Announce {
+        times: u32,
+        bytes: u32,
+    },
 }
 
 #[derive(Encode, Decode, PartialEq)]
@@ -79,6 +84,10 @@ impl Service for Mailbox {
                 ctx.set_timer(TimerId(session), ctx.now().plus_ns(*after_ns));
             }
             Command::Crash => panic!("the service has a bug"),
+            Command::Announce { times, bytes } => {
+                (0..*times).for_each(|_| ctx.emit(Answer::Filler(vec![self.total as u8; *bytes as usize])));
+                ctx.reply(Answer::Total(self.total));
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::BufReader;
 
 use serde::Serialize;
-use ticktape::config::{CAPTURE_FEED, CAPTURE_LINK};
+use ticktape::config::{CAPTURE_EVENTS, CAPTURE_FEED, CAPTURE_LINK};
 use ticktape::feed::MoldPacket;
 use ticktape::link::Packet as LinkPacket;
 use ticktape_nic::capture::Direction;
@@ -33,8 +33,10 @@ pub fn run(args: &CaptureArgs) -> Result<(), Failure> {
 enum Content {
     /// Link packets, between clients and appliance.
     Link,
-    /// MoldUDP64.
+    /// The sequenced stream as MoldUDP64.
     Feed,
+    /// Public events as MoldUDP64.
+    Events,
     /// Something that is not known here, and not looked into.
     Other,
 }
@@ -45,6 +47,7 @@ impl Content {
         match () {
             () if begins(CAPTURE_LINK) => Content::Link,
             () if begins(CAPTURE_FEED) => Content::Feed,
+            () if begins(CAPTURE_EVENTS) => Content::Events,
             () => Content::Other,
         }
     }
@@ -53,6 +56,7 @@ impl Content {
         match self {
             Content::Link => "client link",
             Content::Feed => "feed",
+            Content::Events => "events",
             Content::Other => "unknown content",
         }
     }
@@ -271,7 +275,7 @@ fn decode(frame: &[u8], content: Content) -> Result<(), String> {
     }
     let payload = parse(frame, Verify::Full).map_err(|error| format!("no UDP datagram: {error}"))?.payload;
     match content {
-        Content::Feed => MoldPacket::parse(payload).map(drop).map_err(|error| error.to_string()),
+        Content::Feed | Content::Events => MoldPacket::parse(payload).map(drop).map_err(|error| error.to_string()),
         _ => LinkPacket::decode(payload).map(drop).map_err(|error| error.to_string()),
     }
 }

@@ -7,7 +7,7 @@ use ticktape_nic::capture::{Direction, pcapng};
 
 /// The largest block that is read: a datagram of any size with all its headers and options is far below.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// Interfaces of one file, at most; a capture of an appliance has two.
+/// Interfaces of one file, at most; a capture of an appliance has three at most.
 const INTERFACES_MAX: usize = 1_024;
 /// A block's type and its two lengths.
 const FRAME_BYTES: usize = 12;
