@@ -185,10 +185,10 @@ const UP_TO: &[Field] = &[
 
 /// Every table of offsets in WIRE.md, "Catch-up", in its order.
 pub const TABLES: [Table; 8] = [
-    Table { name: "Catch-up header", from: 0, fields: HEADER },
-    Table { name: "Catch-up Hello", from: header::BYTES, fields: HELLO },
-    Table { name: "Catch-up Welcome", from: header::BYTES, fields: WELCOME },
-    Table { name: "Catch-up Refuse", from: header::BYTES, fields: REFUSE },
+    Table { name: "Header", from: 0, fields: HEADER },
+    Table { name: "Hello", from: header::BYTES, fields: HELLO },
+    Table { name: "Welcome", from: header::BYTES, fields: WELCOME },
+    Table { name: "Refuse", from: header::BYTES, fields: REFUSE },
     Table { name: "SnapshotBegin", from: header::BYTES, fields: SNAPSHOT_BEGIN },
     Table { name: "SnapshotChunk", from: header::BYTES, fields: SNAPSHOT_CHUNK },
     Table { name: "Frames", from: header::BYTES, fields: FRAMES },

@@ -85,9 +85,9 @@ const COMMIT_FIELDS: &[Field] = &[Field { offset: COMMIT_SEQ, bytes: 8, name: "c
 
 /// Every table of offsets in WIRE.md, "Status and Commit", in its order.
 pub const TABLES: [Table; 3] = [
-    Table { name: "Status header", from: 0, fields: HEADER_FIELDS },
+    Table { name: "Header", from: 0, fields: HEADER_FIELDS },
     Table { name: "Status", from: HEADER_BYTES, fields: STATUS_FIELDS },
-    Table { name: "Commit word", from: HEADER_BYTES, fields: COMMIT_FIELDS },
+    Table { name: "Commit", from: HEADER_BYTES, fields: COMMIT_FIELDS },
 ];
 
 /// The types by number, as WIRE.md lists them.

@@ -1,6 +1,7 @@
 //! The document's examples, made again by the code.
 
-use ticktape::feed::{FeedSession, MoldRequest, Packer};
+use ticktape::catchup::{Hello, Message, Part, UpTo};
+use ticktape::feed::{Commit, FeedSession, MoldRequest, Packer, Status};
 use ticktape::link::{Ack, EventMessage, Identity, Packet};
 use ticktape::mark::Mark;
 use ticktape::payload::{EpochChange, Origin};
@@ -50,6 +51,10 @@ fn made() -> Vec<(&'static str, Vec<u8>)> {
         ("event", [&EventMessage::head(event.log_seq, event.client_seq)[..], event.output].concat()),
         ("feed packet", feed_packet()),
         ("feed request", request.encode().to_vec()),
+        ("status", status().to_vec()),
+        ("commit word", Commit { stream: 1, epoch: 3, commit: Seq(258) }.encode().to_vec()),
+        ("catch-up hello", catchup_hello()),
+        ("catch-up up to", catchup(&Message::UpTo(UpTo { next: Seq(10), commit: Seq(12), epoch: 3 }))),
         ("anchor", anchor()),
     ]
 }
@@ -172,6 +177,31 @@ fn feed_packet() -> Vec<u8> {
     let mut packer = Packer::new(feed_session(), 258, 64);
     assert!([&b"ab"[..], b"", b"c"].into_iter().all(|message| packer.push(message)));
     packer.packet().to_vec()
+}
+
+fn status() -> [u8; 56] {
+    Status { stream: 1, epoch: 3, replica: 7, number: 258, durable: Seq(258), applied: Seq(257) }.encode()
+}
+
+fn catchup(message: &Message<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    message.append_to(&mut bytes);
+    bytes
+}
+
+fn catchup_hello() -> Vec<u8> {
+    catchup(&Message::Hello(Hello {
+        stream: 1,
+        schema_version: 9,
+        log_id: 5,
+        wanted: Seq(258),
+        epoch: 3,
+        replay_max: 1000,
+        message_bytes_max: 65_536,
+        part: Some(Part { seq: Seq(200), header_crc: 0x0403_0201, bytes: 4096 }),
+        snapshot_max: Seq(900),
+        service_name: "kv",
+    }))
 }
 
 /// The table's words, put where the code has them.

@@ -1,6 +1,6 @@
 //! Tables of offsets.
 
-use ticktape::{feed, link, payload};
+use ticktape::{catchup, feed, link, payload};
 use ticktape_core::{frame, limits};
 use ticktape_journal::format::{commit, recycle, seal, segment, snapshot};
 use ticktape_journal::limits::COMMIT_BYTES_MAX;
@@ -47,6 +47,8 @@ pub fn expected() -> Vec<Expected> {
     // A request is a packet's header alone.
     let header = [(feed::mold::SESSION, "session"), (feed::mold::SEQUENCE, "sequence"), (feed::mold::COUNT, "count")];
     all.push(seamless("Feed/Request", &header, Some(feed::MoldRequest::BYTES)));
+    all.extend(feed::status::TABLES.iter().map(|table| of_table("Status and Commit/", table)));
+    all.extend(catchup::layout::TABLES.iter().map(|table| of_table("Catch-up/", table)));
     all.extend(shared_memory());
     all.push(of_table("", &payload::OUTPUT_RECORD));
     all
@@ -207,6 +209,13 @@ pub fn unsaid(document: &Document) -> Vec<String> {
         field("Journal/Snapshot", "name_bytes", format!("at most {}", snapshot::NAME_BYTES_MAX)),
         field("Link/Header", "magic", quoted(&link::layout::MAGIC.to_le_bytes())),
         field("Link/Header", "version", format!("u8, {}", link::layout::VERSION)),
+        field("Status and Commit/Header", "magic", quoted(&feed::status::MAGIC)),
+        field("Status and Commit/Header", "version", format!("u8, {}", feed::status::VERSION)),
+        field("Catch-up/Header", "magic", quoted(&catchup::layout::MAGIC)),
+        field("Catch-up/Header", "version", format!("u8, {}", catchup::layout::VERSION)),
+        field("Catch-up/Hello", "message_bytes_max", format!("{} to", catchup::MESSAGE_BYTES_MIN)),
+        field("Catch-up/Hello", "message_bytes_max", grouped(catchup::MESSAGE_BYTES_LIMIT)),
+        field("Catch-up/Hello", "service_name", format!("at most {}", limits::SERVICE_NAME_BYTES_MAX)),
         field("Shared memory/Ring header", "magic", quoted(&ring::MAGIC_VALUE.to_le_bytes())),
         field("Shared memory/Ring header", "version", format!("u64, {}", ring::VERSION_VALUE)),
         field("Shared memory/Ring header", "header_bytes", format!("u64, {}", ring::DATA)),

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use ticktape::feed::mold;
+use ticktape::catchup;
+use ticktape::feed::{mold, status};
 use ticktape::link::{ByeReason, RefuseReason, ResyncReason, Tier, Type};
 use ticktape::{Kind, Seq, payload};
 use ticktape_journal::names;
@@ -64,6 +65,21 @@ pub fn expected() -> Vec<Expected> {
                 (format!("1 to {}", mold::COUNT_END_OF_SESSION - 1), "messages".to_owned()),
                 (mold::COUNT_END_OF_SESSION.to_string(), "end of session".to_owned()),
             ],
+        ),
+        list(
+            "Status and Commit/Header",
+            &["type", "name"],
+            status::TYPES.map(|(code, name)| (code.to_string(), name.to_owned())),
+        ),
+        list(
+            "Catch-up/Header",
+            &["type", "name"],
+            catchup::Type::ALL.map(|known| (known.code().to_string(), format!("{known:?}"))),
+        ),
+        list(
+            "Catch-up/Refuse",
+            &["reason", "name"],
+            catchup::RefuseReason::ALL.map(|known| (known.code().to_string(), words(&format!("{known:?}")))),
         ),
         list(
             "Output records",
