@@ -236,6 +236,13 @@ pub struct RunArgs {
     /// Where replicas ask for what they missed: UDP and TCP of this port
     #[arg(long, value_name = "ADDR:PORT")]
     pub repair: Option<SocketAddrV4>,
+    /// Multicast group (or an address) and port for the service's public events, once they are committed; a second one for the same
+    /// on feed B
+    #[arg(long, value_name = "ADDR:PORT[,ADDR:PORT]", value_parser = FeedPair::from_str)]
+    pub events: Option<FeedPair>,
+    /// Where receivers ask, by UDP, for events that they missed
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub events_repair: Option<SocketAddrV4>,
     /// Core plan: stages by thread, such as "sequencer,executor,egress|journaler,publisher"; a thread may name its core, as in "egress@2"
     #[arg(long, value_name = "PLAN", value_parser = CorePlan::from_str)]
     pub cores: Option<CorePlan>,

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{
     AddressFamily, LinkAddr, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendto, setsockopt,
@@ -61,8 +62,11 @@ impl NeighbourNews {
                 return answer;
             }
             assert!(begin.elapsed() < PATIENCE, "never came: {what}");
-            recv(self.0.as_raw_fd(), &mut [0; 4_096], MsgFlags::empty())
-                .unwrap_or_else(|error| panic!("never came: {what}: {error}"));
+            match recv(self.0.as_raw_fd(), &mut [0; 4_096], MsgFlags::empty()) {
+                // A wait with a deadline that was stopped and continued ends so.
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => panic!("never came: {what}: {error}"),
+            }
         }
     }
 }
@@ -93,7 +97,10 @@ impl RawSocket {
     pub fn receive<T>(&mut self, wanted: impl Fn(&[u8]) -> Option<T>) -> T {
         let mut buffer = [0; 70_000];
         loop {
-            let len = self.socket.read(&mut buffer).expect("it arrives");
+            let len = match self.socket.read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read.expect("it arrives"),
+            };
             if let Some(found) = wanted(&buffer[..len]) {
                 return found;
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ticktape::config::{ApplianceConfig, CaptureConfig, FeedConfig, NicChoice};
+use ticktape::config::{ApplianceConfig, CaptureConfig, EventsConfig, FeedConfig, NicChoice};
 use ticktape::pipeline::{Report, StageName};
 use ticktape_nic::packet::InterfaceInfo;
 
@@ -39,6 +39,9 @@ pub fn run(args: RunArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failur
     }
     if let Some(repair) = &choices.repair {
         say!("repair   {repair}")?;
+    }
+    if let Some(events) = &choices.events {
+        say!("events   {events}")?;
     }
     if let Some(snapshots) = &choices.snapshots {
         say!("snapshots {snapshots}")?;
@@ -121,6 +124,16 @@ fn config(args: RunArgs) -> Result<ApplianceConfig, Failure> {
             return Err(Failure::usage("--repair is for replicas of a feed: give --feed, or [feed] in the file"));
         };
         feed.repair = Some(repair);
+    }
+    if let Some(FeedPair { a, b }) = args.events {
+        let before = config.events.take();
+        config.events = Some(EventsConfig { a, b, ..before.unwrap_or_else(|| EventsConfig::on_loopback(a)) });
+    }
+    if let Some(repair) = args.events_repair {
+        let Some(events) = &mut config.events else {
+            return Err(Failure::usage("--events-repair is for public events: give --events, or [events] in the file"));
+        };
+        events.repair = Some(repair);
     }
     if let Some(file) = args.capture {
         match &mut config.capture {
