@@ -339,7 +339,7 @@ fn a_full_client_is_offered_the_same_frame_again() {
 #[test]
 fn every_wait_ends() {
     let mut client = Client::new(fetch_config(1));
-    let mut link = Link::connect(&mut client, Log::new(1, 100));
+    client.fetch.reconnect(0, &mut Vec::new());
     assert_eq!(client.poll(10 * SECOND - 1), Ok(Step::NeedsBytes));
     assert_eq!(client.fetch.poll_timeout(), Some(10 * SECOND));
     assert_eq!(client.poll(10 * SECOND), Err(Fault::Silent), "a server that never answers");

@@ -44,3 +44,6 @@ pub const TABLES: [Table; 3] = [
     Table { name: "Message", from: 0, fields: mold::MESSAGE_FIELDS },
     Table { name: "Session name", from: 0, fields: session::FIELDS },
 ];
+
+#[cfg(test)]
+mod status_tests;

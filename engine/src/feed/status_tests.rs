@@ -1,0 +1,231 @@
+//! Reporter and tracker: who is told what, when, and what is believed.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use proptest::prelude::*;
+use ticktape_core::{Nanos, Seq};
+
+use super::status::{Commit, Status, StatusError};
+use super::status_reporter::{Reporter, ReporterConfig, StatusDrop};
+use super::status_tracker::{CommitDrop, CommitTracker, TakenBack, TrackerConfig};
+
+const MS: Nanos = 1_000_000;
+const STATUS: Status = Status { stream: 1, epoch: 3, replica: 7, number: 5, durable: Seq(9), applied: Seq(8) };
+
+fn at(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
+}
+
+fn reporter(replicas_max: usize) -> Reporter {
+    Reporter::new(&ReporterConfig { replicas_max, ..ReporterConfig::new(1, 3) })
+}
+
+fn tracker() -> CommitTracker {
+    CommitTracker::new(&TrackerConfig { epoch: 3, ..TrackerConfig::new(1, 7, 1) })
+}
+
+fn commit(epoch: u64, commit: u64) -> [u8; 32] {
+    Commit { stream: 1, epoch, commit: Seq(commit) }.encode()
+}
+
+/// All that is told now.
+fn told(reporter: &mut Reporter, now: Nanos) -> Vec<(u16, u64)> {
+    std::iter::from_fn(|| reporter.poll_transmit(now))
+        .map(|(to, word)| (to.port(), Commit::decode(&word).unwrap().commit.0))
+        .collect()
+}
+
+#[test]
+fn a_moved_commit_is_told_at_once_then_coalesced_and_a_still_one_now_and_then() {
+    let mut reporter = reporter(4);
+    assert_eq!((reporter.poll_timeout(), reporter.poll_transmit(0)), (None, None), "nobody is there");
+    reporter.on_status(MS, at(1), &STATUS.encode()).unwrap();
+    assert_eq!(told(&mut reporter, MS), [(1, 0)], "who has just come is told at once");
+    reporter.set_commit(Seq(5));
+    assert_eq!(reporter.poll_timeout(), Some(MS + 100_000));
+    assert_eq!(told(&mut reporter, MS + 99_999), []);
+    reporter.set_commit(Seq(6));
+    assert_eq!(told(&mut reporter, MS + 100_000), [(1, 6)]);
+    assert_eq!(told(&mut reporter, 21 * MS), []);
+    assert_eq!(told(&mut reporter, 21 * MS + 100_000), [(1, 6)], "a heartbeat");
+    reporter.set_commit(Seq(7));
+    assert_eq!(told(&mut reporter, 30 * MS), [(1, 7)]);
+    assert_eq!(reporter.counters().commits, 4);
+}
+
+#[test]
+fn the_table_is_bounded_and_who_is_silent_leaves_it() {
+    let mut reporter = reporter(2);
+    let status = |replica| Status { replica, ..STATUS }.encode();
+    for replica in [1, 2] {
+        reporter.on_status(0, at(replica as u16), &status(replica)).unwrap();
+    }
+    assert_eq!(reporter.on_status(0, at(3), &status(3)), Err(StatusDrop::TooMany));
+    reporter.on_status(2000 * MS, at(2), &Status { replica: 2, number: 6, ..STATUS }.encode()).unwrap();
+    assert_eq!(told(&mut reporter, 3000 * MS), [(2, 0)], "the first is forgotten");
+    assert_eq!((reporter.followed().len(), reporter.counters().silent), (1, 1));
+    reporter.on_status(3000 * MS, at(3), &status(3)).unwrap();
+    assert_eq!(told(&mut reporter, 3000 * MS), [(3, 0)]);
+}
+
+#[test]
+fn a_replica_is_known_by_its_number_wherever_it_sends_from() {
+    let mut reporter = reporter(2);
+    reporter.on_status(0, at(1), &STATUS.encode()).unwrap();
+    assert_eq!(told(&mut reporter, 0), [(1, 0)]);
+    let moved = Status { number: 6, durable: Seq(11), ..STATUS };
+    reporter.on_status(MS, at(2), &moved.encode()).unwrap();
+    assert_eq!((reporter.followed().len(), reporter.followed()[0].status), (1, moved));
+    assert_eq!(told(&mut reporter, MS), [(2, 0)], "nobody there was told anything");
+}
+
+#[test]
+fn statuses_that_are_not_for_this_leader_are_counted_by_reason() {
+    let mut reporter = reporter(2);
+    reporter.on_status(0, at(1), &STATUS.encode()).unwrap();
+    let dropped = |reporter: &mut Reporter, status: Status| reporter.on_status(0, at(1), &status.encode()).unwrap_err();
+    assert_eq!(dropped(&mut reporter, STATUS), StatusDrop::Stale, "once more");
+    assert_eq!(dropped(&mut reporter, Status { number: 4, ..STATUS }), StatusDrop::Stale);
+    assert_eq!(dropped(&mut reporter, Status { stream: 2, number: 6, ..STATUS }), StatusDrop::ForeignStream);
+    assert_eq!(reporter.superseded_by(), None);
+    assert_eq!(dropped(&mut reporter, Status { epoch: 5, number: 6, ..STATUS }), StatusDrop::HigherEpoch);
+    assert_eq!(dropped(&mut reporter, Status { epoch: 4, number: 6, ..STATUS }), StatusDrop::HigherEpoch);
+    assert_eq!(reporter.superseded_by(), Some(5));
+    let malformed = reporter.on_status(0, at(1), &[0; 56]).unwrap_err();
+    assert_eq!(malformed, StatusDrop::Malformed(StatusError::Magic));
+    let counters = reporter.counters();
+    assert_eq!((counters.statuses, counters.drops.iter().sum::<u64>()), (1, 6));
+    assert_eq!(counters.drops[StatusDrop::Stale.index()], 2);
+    assert!(StatusDrop::all().enumerate().all(|(index, reason)| reason.index() == index));
+    assert_eq!(StatusDrop::all().count(), StatusDrop::COUNT);
+    assert!(CommitDrop::all().enumerate().all(|(index, reason)| reason.index() == index));
+    assert_eq!(CommitDrop::all().count(), CommitDrop::COUNT);
+}
+
+#[test]
+fn committed_is_the_lesser_of_the_word_and_what_is_there() {
+    let mut tracker = tracker();
+    tracker.set_verified(Seq(10));
+    assert_eq!(tracker.committed(), Seq(0), "nobody has said so");
+    tracker.on_commit(0, &commit(3, 7)).unwrap();
+    assert_eq!(tracker.committed(), Seq(7));
+    tracker.on_commit(0, &commit(3, 20)).unwrap();
+    assert_eq!(tracker.committed(), Seq(10));
+    assert_eq!(tracker.on_commit(0, &commit(3, 19)), Err(CommitDrop::Stale));
+    tracker.set_verified(Seq(15));
+    assert_eq!(tracker.committed(), Seq(15));
+    assert_eq!(tracker.on_commit(0, &commit(2, 99)), Err(CommitDrop::StaleEpoch));
+    let foreign = Commit { stream: 2, epoch: 3, commit: Seq(99) }.encode();
+    assert_eq!(tracker.on_commit(0, &foreign), Err(CommitDrop::ForeignStream));
+    assert_eq!(tracker.on_commit(0, &foreign[1..]), Err(CommitDrop::Malformed(StatusError::Magic)));
+    assert_eq!((tracker.counters().commits, tracker.counters().drops.iter().sum::<u64>()), (2, 4));
+}
+
+#[test]
+fn the_word_of_a_new_reign_counts_once_the_log_has_come_to_it() {
+    let mut tracker = tracker();
+    tracker.set_verified(Seq(10));
+    tracker.on_commit(0, &commit(3, 5)).unwrap();
+    tracker.on_commit(0, &commit(4, 30)).unwrap();
+    assert_eq!((tracker.committed(), tracker.word()), (Seq(5), Some((4, Seq(30)))));
+    assert_eq!(tracker.on_commit(0, &commit(3, 9)), Err(CommitDrop::StaleEpoch), "that reign is over");
+    // The new reign begins at 8: what this log held from there on was not committed.
+    assert_eq!(tracker.adopt(4, Seq(8)), Ok(()));
+    assert_eq!(tracker.committed(), Seq(7));
+    tracker.set_verified(Seq(12));
+    assert_eq!(tracker.committed(), Seq(12));
+}
+
+#[test]
+fn a_reign_that_was_only_ever_heard_of_once_is_forgotten() {
+    let mut tracker = tracker();
+    tracker.set_verified(Seq(10));
+    tracker.on_commit(0, &commit(9, 30)).unwrap();
+    assert_eq!(tracker.on_commit(999 * MS, &commit(3, 5)), Err(CommitDrop::StaleEpoch));
+    tracker.on_commit(1000 * MS, &commit(3, 5)).unwrap();
+    assert_eq!(tracker.committed(), Seq(5));
+}
+
+#[test]
+fn a_reign_that_takes_back_what_was_committed_is_an_error() {
+    let mut tracker = tracker();
+    tracker.set_verified(Seq(10));
+    tracker.set_applied(Seq(9));
+    tracker.on_commit(0, &commit(3, 10)).unwrap();
+    assert_eq!(tracker.adopt(4, Seq(6)), Err(TakenBack { from: Seq(6), committed: Seq(10) }));
+    assert_eq!(tracker.committed(), Seq(5));
+}
+
+#[test]
+fn statuses_go_out_when_something_moved_and_now_and_then() {
+    let mut before = CommitTracker::new(&TrackerConfig::new(1, 7, 1));
+    assert_eq!((before.poll_timeout(), before.poll_transmit(MS)), (None, None), "it has no log yet");
+    let mut tracker = tracker();
+    let sent =
+        |tracker: &mut CommitTracker, now| tracker.poll_transmit(now).map(|status| Status::decode(&status).unwrap());
+    let first = sent(&mut tracker, MS).unwrap();
+    assert_eq!(first, Status { stream: 1, epoch: 3, replica: 7, number: 1, durable: Seq(0), applied: Seq(0) });
+    assert_eq!(sent(&mut tracker, MS), None);
+    tracker.set_durable(Seq(4));
+    assert_eq!(tracker.poll_timeout(), Some(MS + 100_000));
+    assert_eq!(sent(&mut tracker, MS + 100_000), Some(Status { number: 2, durable: Seq(4), ..first }));
+    assert_eq!(sent(&mut tracker, 21 * MS), None);
+    assert_eq!(sent(&mut tracker, 22 * MS), Some(Status { number: 3, durable: Seq(4), ..first }), "a heartbeat");
+}
+
+#[test]
+fn a_silent_leader_is_noticed() {
+    let mut tracker = tracker();
+    assert_eq!(tracker.leader_silent(5 * MS), None);
+    assert_eq!(tracker.leader_silent(1005 * MS), Some(1000 * MS));
+    tracker.on_commit(1006 * MS, &commit(3, 1)).unwrap();
+    assert_eq!(tracker.leader_silent(1007 * MS), None);
+    assert_eq!(tracker.leader_silent(2006 * MS), Some(1000 * MS));
+}
+
+proptest! {
+    #[test]
+    fn over_a_network_that_loses_repeats_and_reorders_nothing_is_committed_too_early(
+        steps in prop::collection::vec((0u8..6, 1u64..30, any::<prop::sample::Index>()), 1..200)
+    ) {
+        let (mut reporter, mut tracker) = (reporter(2), tracker());
+        let (mut now, mut sequenced, mut committed, mut verified) = (MS, 0, 0, 0);
+        let (mut up, mut down): (Vec<[u8; 56]>, Vec<[u8; 32]>) = (vec![], vec![]);
+        for (step, amount, pick) in steps {
+            now += amount * 10_000;
+            match step {
+                0 => sequenced += amount,
+                1 => {
+                    committed = sequenced.min(committed + amount);
+                    reporter.set_commit(Seq(committed));
+                }
+                2 => {
+                    verified = sequenced.min(verified + amount);
+                    tracker.set_verified(Seq(verified));
+                    tracker.set_durable(Seq(verified));
+                }
+                3 if !up.is_empty() => {
+                    let status = up[pick.index(up.len())];
+                    let _ = reporter.on_status(now, at(1), &status);
+                }
+                4 if !down.is_empty() => {
+                    let word = down[pick.index(down.len())];
+                    let _ = tracker.on_commit(now, &word);
+                }
+                _ => {
+                    up.extend(tracker.poll_transmit(now));
+                    down.extend(std::iter::from_fn(|| reporter.poll_transmit(now)).map(|(_, word)| word));
+                }
+            }
+            prop_assert!(tracker.committed().0 <= committed.min(verified));
+            prop_assert!(reporter.followed().iter().all(|known| known.status.durable.0 <= verified));
+        }
+        // Once nothing is lost any more, both know.
+        now += 100 * MS;
+        let status = tracker.poll_transmit(now).unwrap();
+        reporter.on_status(now, at(1), &status).unwrap();
+        let (_, word) = reporter.poll_transmit(now).unwrap();
+        tracker.on_commit(now, &word).unwrap();
+        prop_assert_eq!(tracker.committed().0, committed.min(verified));
+    }
+}
