@@ -4,7 +4,36 @@ use std::net::SocketAddrV4;
 
 use ticktape_core::SessionId;
 
-use crate::link::{Ack, Hello, Identity, Refuse, ResyncReason};
+use crate::link::{Ack, Hello, Identity, Range, Refuse, ResyncReason};
+
+/// Ranges in one message: as few as keep it small. What is missing beyond goes into the next; of what is held the rest is left out.
+pub const RANGES_MAX: usize = 8;
+
+/// The first `count` of them.
+#[derive(Clone, Copy, Debug)]
+pub struct SomeRanges {
+    ranges: [Range; RANGES_MAX],
+    count: usize,
+}
+
+impl SomeRanges {
+    /// What `fill` writes, which says how many that are.
+    pub fn collect(fill: impl FnOnce(&mut [Range]) -> usize) -> Self {
+        let mut ranges = [Range { from: 0, count: 0 }; RANGES_MAX];
+        let count = fill(&mut ranges).min(RANGES_MAX);
+        SomeRanges { ranges, count }
+    }
+
+    /// The first of what a peer said.
+    pub fn first_of(said: impl Iterator<Item = Range>) -> Self {
+        SomeRanges::collect(|ranges| ranges.iter_mut().zip(said).map(|(range, said)| *range = said).count())
+    }
+
+    /// The ranges.
+    pub fn as_slice(&self) -> &[Range] {
+        &self.ranges[..self.count]
+    }
+}
 
 /// Messages under way between the two stages. Handshakes and one acknowledgement a datagram; when it is full the
 /// sequencer drops the rest, and the peers say it again.
@@ -51,12 +80,37 @@ pub enum Control {
         /// The next command that the sequencer expects.
         received_next: u64,
     },
+    /// The same, while commands are held for which those before are missing.
+    Held {
+        /// Whose.
+        session: SessionId,
+        /// The next command that the sequencer expects.
+        received_next: u64,
+        /// What it holds beyond.
+        held: SomeRanges,
+    },
+    /// Commands are missing: the client is to send them again.
+    Missing {
+        /// Whose.
+        session: SessionId,
+        /// Which.
+        missing: SomeRanges,
+    },
     /// The client acknowledges events.
     Ack {
         /// Whose.
         session: SessionId,
         /// What it says.
         ack: Ack,
+        /// Which events it has beyond.
+        held: SomeRanges,
+    },
+    /// The client asks for events again.
+    Nack {
+        /// Whose.
+        session: SessionId,
+        /// Which.
+        missing: SomeRanges,
     },
     /// The client sent a command that no frame can hold.
     TooLong {

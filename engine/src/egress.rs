@@ -12,12 +12,12 @@ use ticktape_core::{Nanos, Seq, SessionId, Target};
 use ticktape_nic::{Tx, TxCounters};
 use ticktape_shm::{CommitMark, Consumer, Watermarks};
 
-use crate::control::Control;
+use crate::control::{Control, RANGES_MAX, SomeRanges};
 use crate::events::{EventSink, NoEvents};
 use crate::link::serial::truncate;
 use crate::link::{
-    Ack, AckOutcome, ByeReason, DropReason, EventMessage, Hello, Identity, LinkCounters, Packet, ResumeError,
-    SendError, Sender, SenderConfig, Tier, Welcome,
+    Ack, AckOutcome, ByeReason, DropReason, EventMessage, Hello, Identity, LinkCounters, Packet, Ranges, ResumeError,
+    SendError, Sender, SenderConfig, Tier, Welcome, layout,
 };
 use crate::machine::Emitted;
 use crate::metrics::StageLatency;
@@ -40,6 +40,9 @@ const ACK_EVERY_COMMANDS: u64 = 64;
 /// … or so long after it arrived or was committed, whichever is first. The client waits for outputs, not for acknowledgements,
 /// but sends again what it has no word of.
 const ACK_DELAY_NS: u64 = 10_000_000;
+
+/// What the ranges of one message take on the wire.
+const RANGES_BYTES: usize = RANGES_MAX * layout::range::BYTES;
 
 /// A silent link says at least this often that it lives. A client gives up on one after five of these.
 const HEARTBEAT_NS: u64 = 100_000_000;
@@ -70,8 +73,10 @@ pub struct EgressCounters {
     pub released: u64,
     /// Sessions that were dropped for not keeping up.
     pub slow: u64,
-    /// Datagrams sent again, in messages.
+    /// Events sent again, counting each time.
     pub resent: u64,
+    /// Packets that asked clients for missing commands.
+    pub asked: u64,
 }
 
 #[derive(Debug)]
@@ -90,6 +95,8 @@ struct SessionLink {
     received_next: u64,
     told_next: u64,
     told_received_next: u64,
+    /// What the sequencer holds beyond `received_next`.
+    held: Option<SomeRanges>,
     /// When word of what is committed or has arrived is due at the latest.
     ack_at: Option<Nanos>,
     /// Word is due at once: the client repeats itself.
@@ -232,11 +239,27 @@ impl<T: Tx, E: EventSink> Egress<T, E> {
                 if let Some(link) = sessions.links.get_mut(&session) {
                     link.ack_now |= received_next == link.received_next;
                     link.received_next = received_next;
+                    link.held = None;
                 }
             }
-            Control::Ack { session, ack } => {
+            Control::Held { session, received_next, held } => {
+                if let Some(link) = sessions.links.get_mut(&session) {
+                    link.received_next = received_next;
+                    link.held = Some(held);
+                    link.ack_at = link.ack_at.or(Some(now + ACK_DELAY_NS));
+                }
+            }
+            Control::Missing { session, missing } => self.ask(session, &missing),
+            Control::Ack { session, ack, held } => {
                 if let Some(link) = sessions.links.get_mut(&session)
-                    && link.sender.on_ack(now, &ack) == AckOutcome::Bad
+                    && link.sender.on_selective_ack(now, &ack, held.as_slice().iter().copied()) == AckOutcome::Bad
+                {
+                    sessions.counters.link.count(DropReason::BadAck);
+                }
+            }
+            Control::Nack { session, missing } => {
+                if let Some(link) = sessions.links.get_mut(&session)
+                    && link.sender.on_nack(now, missing.as_slice().iter().copied()) == AckOutcome::Bad
                 {
                     sessions.counters.link.count(DropReason::BadAck);
                 }
@@ -246,6 +269,7 @@ impl<T: Tx, E: EventSink> Egress<T, E> {
                 let link = sessions.links.entry(session).or_insert_with(|| SessionLink::new(&config, session, 1));
                 link.address = Some(from);
                 link.received_next = received_next;
+                link.held = None;
                 link.handshake = Some(Handshake { hello, client_epoch });
             }
             Control::Refuse { to, identity, refuse } => self.send(to, &identity, &Packet::Refuse(refuse)),
@@ -262,6 +286,19 @@ impl<T: Tx, E: EventSink> Egress<T, E> {
                     link.address = None;
                 }
             }
+        }
+    }
+
+    /// Asks a client for commands that are missing. Where the queue is full, the sequencer asks again.
+    #[cold]
+    fn ask(&mut self, session: SessionId, missing: &SomeRanges) {
+        let link = self.sessions.links.get(&session);
+        let Some((to, client_epoch)) = link.and_then(|link| Some((link.address?, link.client_epoch))) else { return };
+        let identity = Identity { session: session.0, client_epoch, appliance_epoch: 0 };
+        let mut bytes = [0; RANGES_BYTES];
+        if let Ok(missing) = Ranges::write(missing.as_slice(), &mut bytes) {
+            self.sessions.counters.asked += 1;
+            self.send(to, &identity, &Packet::Nack(missing));
         }
     }
 
@@ -392,6 +429,7 @@ impl SessionLink {
             received_next: 1,
             told_next: 1,
             told_received_next: 1,
+            held: None,
             ack_at: None,
             ack_now: false,
             spoke_at: 0,
@@ -471,7 +509,10 @@ impl SessionLink {
         let mut built = 0;
         if self.ack_is_due(now) || now.saturating_sub(self.spoke_at) >= HEARTBEAT_NS {
             let ack = self.ack(config);
-            if emit(tx, to, |out| Packet::Ack(ack).encode(identity, out)) {
+            let mut bytes = [0; RANGES_BYTES];
+            let held = self.held.and_then(|held| Ranges::write(held.as_slice(), &mut bytes).ok());
+            let packet = held.map_or(Packet::Ack(ack), |held| Packet::SelectiveAck(ack, held));
+            if emit(tx, to, |out| packet.encode(identity, out)) {
                 self.told_next = self.committed_next;
                 self.told_received_next = self.received_next;
                 self.ack_now = false;

@@ -12,7 +12,8 @@
 //!
 //! Invariant: only the sequencer writes the log; everything else reads it.
 //! Invariant: nothing leaves the box before the log up to it is committed.
-//! Invariant: only the wiring in `pipeline` and `node` opens a socket, a thread or a clock; files also `tail`, to read, and `config`.
+//! Invariant: only the wiring in `pipeline` and `node` opens a socket, a thread or a clock, and `client::blocking`, which runs elsewhere;
+//! files also `tail`, to read, `config`, and `client`, for its epoch.
 
 #![forbid(unsafe_code)]
 

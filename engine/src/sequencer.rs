@@ -11,11 +11,12 @@ use std::net::SocketAddrV4;
 use ticktape_core::{Kind, Nanos, Seq, SessionId, Timestamp};
 use ticktape_nic::{Datagram, Rx, RxCounters, TimeOrigin};
 
-use crate::control::Control;
+use crate::control::{Control, RANGES_MAX, SomeRanges};
 use crate::executor::Deadline;
 use crate::link::{
-    Ack, Answer, Data, DropReason, Hello, Identity, LinkCounters, Packet, Receiver, ReceiverConfig, Refuse,
-    RefuseReason, ResyncReason, SEQ_LIMIT, Standing, Terms, Tier, answer_hello, layout,
+    Ack, Answer, Data, DropReason, Hello, Identity, LinkCounters, Outcome, Packet, RESEND_PER_NACK_MAX, Ranges,
+    Receiver, ReceiverConfig, Refuse, RefuseReason, ResyncReason, SEQ_LIMIT, Standing, Terms, Tier, answer_hello,
+    layout,
 };
 use crate::log::LogWriter;
 use crate::mark::{Cadence, Mark, MarkWriter};
@@ -29,6 +30,19 @@ const BURST_MAX: usize = 32;
 
 /// How long a due timer may wait for another tick when the executor has not come round yet.
 const TICK_AGAIN_NS: u64 = 1_000_000;
+
+/// Parts of [`RANGES_MAX`] ranges that one Nack may become on its way to the egress: the client repeats what is left out.
+const NACK_PARTS_MAX: u16 = 8;
+
+/// A held command takes a block of 64 bytes at least: more slots than blocks would serve nobody.
+const REORDER_BYTES_PER_COMMAND: usize = 64;
+
+/// Beyond it the client has to wait for a repeat anyway: what one Nack has sent again.
+const REORDER_COMMANDS_MAX: usize = RESEND_PER_NACK_MAX as usize;
+
+/// Bytes of commands kept for a session while those before them are missing, by default: 1024 small ones, or 45 full datagrams. With
+/// its tables a receiver takes 90 KiB, so the default number of sessions 90 MiB; untouched until something is lost.
+pub const REORDER_BYTES: usize = 64 << 10;
 
 /// Sessions that one appliance keeps, by default. Each costs a send buffer in the egress.
 pub const SESSIONS_MAX: usize = 1024;
@@ -48,6 +62,8 @@ pub struct SequencerConfig {
     pub window: u32,
     /// Sessions that may exist.
     pub sessions_max: usize,
+    /// Bytes of commands kept for each session while those before them are missing.
+    pub reorder_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -89,6 +105,10 @@ struct Desk {
     arrivals: Arrivals,
     counters: SequencerCounters,
     untold: bool,
+    /// When a session's missing commands are to be asked for; `Nanos::MAX` where none misses any.
+    ask_at: Nanos,
+    /// Commands whose turn has come wait for room in the log.
+    waiting: bool,
 }
 
 /// The stage between the network and the log ring.
@@ -129,6 +149,8 @@ impl<R: Rx> Sequencer<R> {
                 arrivals,
                 counters: SequencerCounters::default(),
                 untold: false,
+                ask_at: Nanos::MAX,
+                waiting: false,
             },
             log,
             deadline,
@@ -149,6 +171,9 @@ impl<R: Rx> Sequencer<R> {
     pub fn poll(&mut self, now: Nanos) -> usize {
         self.latency.settle(now);
         let (log, desk) = (&mut self.log, &mut self.desk);
+        if now >= desk.ask_at || desk.waiting {
+            desk.mend(now, log);
+        }
         let burst = affordable_burst(log, self.datagram_room);
         let mut taken = 0;
         if burst > 0 {
@@ -269,10 +294,21 @@ impl Desk {
     fn on_datagram(&mut self, now: Nanos, datagram: &Datagram<'_>, log: &mut LogWriter) {
         match Packet::decode(datagram.payload) {
             Ok((identity, Packet::Data(data))) => self.on_data(now, datagram, &identity, &data, log),
-            Ok((identity, Packet::Ack(ack))) => self.on_ack(datagram.source, &identity, ack),
+            Ok((identity, Packet::Ack(ack))) => {
+                self.on_ack(datagram.source, &identity, ack, SomeRanges::first_of(std::iter::empty()));
+            }
+            Ok((identity, Packet::SelectiveAck(ack, held))) => {
+                self.on_ack(datagram.source, &identity, ack, SomeRanges::first_of(held.iter()));
+            }
+            Ok((identity, Packet::Nack(missing))) => self.on_nack(datagram.source, &identity, missing),
+            Ok((identity, Packet::GapFill { from, count })) => {
+                self.on_gap_fill(now, datagram, &identity, (from, count), log);
+            }
             Ok((identity, Packet::Hello(hello))) => self.on_hello(now, datagram.source, &identity, &hello, log),
             Ok((identity, Packet::Bye(_))) => self.on_bye(datagram.source, &identity),
-            Ok((identity, Packet::Heartbeat { .. })) => self.on_heartbeat(datagram.source, &identity),
+            Ok((identity, Packet::Heartbeat { next_seq })) => {
+                self.on_heartbeat(now, datagram.source, &identity, next_seq);
+            }
             Ok(_) => self.counters.link.count(DropReason::Unexpected),
             Err(error) => self.counters.link.count(DropReason::Malformed(error)),
         }
@@ -303,30 +339,101 @@ impl Desk {
         let outcome = link.receiver.on_data(now, client_epoch, data, |client_seq, command| {
             let origin = Origin { session, client_epoch, client_seq };
             let Ok(seq) = log.append(now, Kind::SessionInput, &origin.encode(), command) else { return false };
+            // One that waited for its turn counts from when that came.
             arrivals.set(seq, datagram.received);
             counters.commands += 1;
             counters.stamped_by_kernel += u64::from(datagram.origin != TimeOrigin::Poll);
             true
         });
+        self.settle(session, outcome);
+    }
+
+    /// Counts what became of a packet, and notes what it left to do.
+    #[inline]
+    fn settle(&mut self, session: SessionId, outcome: Outcome) {
+        let Some(link) = self.sessions.get_mut(&session) else { return };
         if let Some(reason) = outcome.drop_reason() {
-            counters.link.count(reason);
+            self.counters.link.count(reason);
         }
         link.received_untold = true;
         self.untold = true;
-    }
-
-    fn on_ack(&mut self, from: SocketAddrV4, identity: &Identity, ack: Ack) {
-        if self.is_connected(from, identity) {
-            self.tell(Control::Ack { session: SessionId(identity.session), ack });
+        if !link.receiver.is_whole() {
+            self.ask_at = self.ask_at.min(link.receiver.poll_nack_timeout().unwrap_or(Nanos::MAX));
+            self.waiting |= link.receiver.is_ready();
         }
     }
 
-    fn on_heartbeat(&mut self, from: SocketAddrV4, identity: &Identity) {
+    /// The client gave numbers up before it used them.
+    #[cold]
+    fn on_gap_fill(
+        &mut self,
+        now: Nanos,
+        datagram: &Datagram<'_>,
+        identity: &Identity,
+        (from, count): (u32, u32),
+        log: &mut LogWriter,
+    ) {
+        let session = SessionId(identity.session);
+        if !self.is_connected(datagram.source, identity) {
+            return;
+        }
+        let Some(link) = self.sessions.get_mut(&session) else { return };
+        let sink = &mut HeldCommands { now, session, epoch: identity.client_epoch, log, arrivals: &self.arrivals };
+        let commands = &mut self.counters.commands;
+        let outcome = link.receiver.on_gap_fill(now, from, count, |seq, command| sink.take(seq, command, commands));
+        self.settle(session, outcome);
+    }
+
+    /// Asks for what is missing where that is due, and takes what waited for room in the log.
+    #[cold]
+    fn mend(&mut self, now: Nanos, log: &mut LogWriter) {
+        (self.ask_at, self.waiting) = (Nanos::MAX, false);
+        for (&session, link) in self.sessions.iter_mut().filter(|(_, link)| !link.receiver.is_whole()) {
+            let epoch = link.receiver.epoch();
+            let sink = &mut HeldCommands { now, session, epoch, log, arrivals: &self.arrivals };
+            let commands = &mut self.counters.commands;
+            let taken = link.receiver.poll_deliver(now, |seq, command| sink.take(seq, command, commands));
+            link.received_untold |= taken > 0;
+            self.untold |= taken > 0;
+            self.waiting |= link.receiver.is_ready();
+            loop {
+                let missing = SomeRanges::collect(|ranges| link.receiver.poll_nack(now, ranges));
+                if missing.as_slice().is_empty() {
+                    break;
+                }
+                if self.control.push(Control::Missing { session, missing }).is_err() {
+                    self.counters.control_full += 1;
+                }
+            }
+            self.ask_at = self.ask_at.min(link.receiver.poll_nack_timeout().unwrap_or(Nanos::MAX));
+        }
+    }
+
+    fn on_ack(&mut self, from: SocketAddrV4, identity: &Identity, ack: Ack, held: SomeRanges) {
+        if self.is_connected(from, identity) {
+            self.tell(Control::Ack { session: SessionId(identity.session), ack, held });
+        }
+    }
+
+    #[cold]
+    fn on_nack(&mut self, from: SocketAddrV4, identity: &Identity, missing: Ranges<'_>) {
+        if self.is_connected(from, identity) {
+            let (session, mut said) = (SessionId(identity.session), missing.iter());
+            for _ in 0..missing.count().div_ceil(RANGES_MAX as u16).min(NACK_PARTS_MAX) {
+                self.tell(Control::Nack { session, missing: SomeRanges::first_of(said.by_ref()) });
+            }
+        }
+    }
+
+    fn on_heartbeat(&mut self, now: Nanos, from: SocketAddrV4, identity: &Identity, next_seq: u32) {
         if self.is_connected(from, identity)
             && let Some(link) = self.sessions.get_mut(&SessionId(identity.session))
         {
             link.received_untold = true;
             self.untold = true;
+            if link.receiver.on_heartbeat(now, next_seq) {
+                self.ask_at = self.ask_at.min(link.receiver.poll_nack_timeout().unwrap_or(Nanos::MAX));
+            }
         }
     }
 
@@ -418,7 +525,13 @@ impl Desk {
                 continue;
             }
             let received_next = link.receiver.received_next();
-            if self.control.push(Control::Received { session, received_next }).is_err() {
+            let control = if link.receiver.held() == 0 {
+                Control::Received { session, received_next }
+            } else {
+                let held = SomeRanges::collect(|ranges| link.receiver.held_ranges(ranges));
+                Control::Held { session, received_next, held }
+            };
+            if self.control.push(control).is_err() {
                 self.counters.control_full += 1;
                 self.untold = true;
                 return;
@@ -435,7 +548,32 @@ impl Desk {
 }
 
 fn receiver_config(config: &SequencerConfig) -> ReceiverConfig {
-    ReceiverConfig { window: config.window, ..ReceiverConfig::default() }
+    let reorder_messages = (config.reorder_bytes / REORDER_BYTES_PER_COMMAND).clamp(64, REORDER_COMMANDS_MAX);
+    ReceiverConfig {
+        window: config.window,
+        reorder_messages,
+        reorder_bytes: config.reorder_bytes,
+        ..ReceiverConfig::default()
+    }
+}
+
+/// Takes commands that were held, where their turn comes without a packet of their own: they count as arrived now.
+struct HeldCommands<'a> {
+    now: Nanos,
+    session: SessionId,
+    epoch: u32,
+    log: &'a mut LogWriter,
+    arrivals: &'a Arrivals,
+}
+
+impl HeldCommands<'_> {
+    fn take(&mut self, client_seq: u64, command: &[u8], commands: &mut u64) -> bool {
+        let origin = Origin { session: self.session, client_epoch: self.epoch, client_seq };
+        let Ok(seq) = self.log.append(self.now, Kind::SessionInput, &origin.encode(), command) else { return false };
+        self.arrivals.set(seq, self.now);
+        *commands += 1;
+        true
+    }
 }
 
 /// The most frames, and bytes of payload, that one datagram may turn into.

@@ -12,17 +12,24 @@
 
 use ticktape_core::Nanos;
 
+use super::accept::DATAGRAM_BYTES_MIN;
 use super::client_event::{CloseReason, Event, HistoryGap};
 use super::data::DATA_OVERHEAD_BYTES;
 use super::error::{DropReason, LinkCounters};
 use super::event::EventMessage;
+use super::layout;
 use super::packet::{
     Ack, ByeReason, DATAGRAM_BYTES_LIMIT, Hello, Identity, Packet, Refuse, RefuseReason, ResyncReason, SEQ_LIMIT,
     Welcome,
 };
-use super::receiver::{Receiver, ReceiverConfig};
+use super::ranges::{Range, Ranges};
+use super::receiver::{Outcome, Receiver, ReceiverConfig};
 use super::sender::{AckOutcome, ResumeError, SendError, Sender, SenderConfig};
 use super::serial::truncate;
+
+/// Ranges in one Nack or SelectiveAck: what the smallest datagram holds. A Nack goes on in the next packet.
+const RANGES_MAX: usize = (DATAGRAM_BYTES_MIN as usize - layout::selective_ack::RANGES) / layout::range::BYTES;
+const RANGES_BYTES: usize = RANGES_MAX * layout::range::BYTES;
 
 /// How a [`ClientLink`] is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +98,8 @@ pub struct ClientLink {
     receiver: Receiver,
     message_bytes_max: usize,
     nonce: u64,
+    /// The event that the last Hello asked for.
+    asked_from: u64,
     hello_at: Nanos,
     hello_timeout_ns: u64,
     heard_at: Nanos,
@@ -118,6 +127,7 @@ impl ClientLink {
             sender,
             receiver: Receiver::new(0, config.resume_next, &config.receiver),
             nonce: 1,
+            asked_from: config.resume_next,
             hello_at: 0,
             hello_timeout_ns: config.hello_timeout_ns,
             heard_at: 0,
@@ -163,9 +173,19 @@ impl ClientLink {
         self.sender.resent_messages()
     }
 
-    /// How often a loss was noticed before the wait for word of a message ran out.
-    pub const fn fast_resends(&self) -> u64 {
-        self.sender.fast_resends()
+    /// How often the appliance asked for inputs that it lacked.
+    pub const fn nacks_heard(&self) -> u64 {
+        self.sender.nacks()
+    }
+
+    /// How often events were missing and asked for.
+    pub const fn nacks_sent(&self) -> u64 {
+        self.receiver.nacks()
+    }
+
+    /// How many events wait for those before them.
+    pub const fn events_held(&self) -> u64 {
+        self.receiver.held()
     }
 
     /// How often a handshake was completed.
@@ -191,6 +211,17 @@ impl ClientLink {
             return Err(SendError::TooLong { bytes: message.len(), bytes_max: self.message_bytes_max });
         }
         self.sender.push(message)
+    }
+
+    /// Gives up an input, if it was never sent; whether it was. Its number is used again where it was the last.
+    pub fn withdraw(&mut self, client_seq: u64) -> bool {
+        self.sender.withdraw(client_seq)
+    }
+
+    /// Gives up all inputs that were never sent, as after a reconnect that came too late for them; returns how many. Their numbers
+    /// are used again.
+    pub fn withdraw_unsent(&mut self) -> u64 {
+        self.sender.withdraw_unsent()
     }
 
     /// Ends the link; the next `poll_transmit` says Bye. What is not yet committed may or may not become so.
@@ -243,33 +274,33 @@ impl ClientLink {
     ) -> Result<(), DropReason> {
         match *packet {
             Packet::Data(data) => {
-                let counters = &mut self.counters;
                 let epoch = self.identity.appliance_epoch;
-                let outcome = self.receiver.on_data(now, epoch, &data, |event_seq, bytes| {
-                    match EventMessage::decode(bytes) {
-                        Some(message) => on_event(Event::Output { event_seq, message }),
-                        None => counters.count(DropReason::BadEvent),
-                    }
-                    true
-                });
-                self.receiver.set_committed_next(self.receiver.received_next());
-                outcome.drop_reason().map_or(Ok(()), Err)
+                let (receiver, counters) = (&mut self.receiver, &mut self.counters);
+                let outcome = receiver.on_data(now, epoch, &data, |seq, bytes| hand_on(seq, bytes, counters, on_event));
+                self.after_events(outcome)
             }
-            Packet::Ack(ack) | Packet::SelectiveAck(ack, _) => self.on_ack(now, &ack, on_event),
+            Packet::Ack(ack) => self.on_ack(&ack, on_event, |sender, ack| sender.on_ack(now, ack)),
+            Packet::SelectiveAck(ack, held) => {
+                self.on_ack(&ack, on_event, |sender, ack| sender.on_selective_ack(now, ack, held.iter()))
+            }
+            Packet::Nack(missing) => match self.sender.on_nack(now, missing.iter()) {
+                AckOutcome::Bad => Err(DropReason::BadAck),
+                AckOutcome::Advanced | AckOutcome::NotNew => Ok(()),
+            },
             Packet::GapFill { from, count } => {
-                let filled = self.receiver.on_gap_fill(from, count);
-                self.receiver.set_committed_next(self.receiver.received_next());
-                if filled { Ok(()) } else { Err(DropReason::Gap) }
+                let (receiver, counters) = (&mut self.receiver, &mut self.counters);
+                let outcome =
+                    receiver.on_gap_fill(now, from, count, |seq, bytes| hand_on(seq, bytes, counters, on_event));
+                self.after_events(outcome)
             }
             Packet::Heartbeat { next_seq } => {
                 if next_seq != truncate(self.receiver.received_next()) {
-                    // Something was lost on the way, or overtaken: say where this end stands.
+                    // Something was lost on the way, or overtaken: say where this end stands, and ask for it.
                     self.receiver.request_ack();
+                    self.receiver.on_heartbeat(now, next_seq);
                 }
                 Ok(())
             }
-            // What is missing there is sent again when its wait runs out.
-            Packet::Nack(_) => Ok(()),
             Packet::Bye(ByeReason::TooLong) => {
                 self.end(CloseReason::CommandTooLong, on_event);
                 Ok(())
@@ -285,9 +316,21 @@ impl ClientLink {
         }
     }
 
-    fn on_ack(&mut self, now: Nanos, ack: &Ack, on_event: &mut impl FnMut(Event<'_>)) -> Result<(), DropReason> {
+    /// Events are committed already when they come.
+    #[inline]
+    fn after_events(&mut self, outcome: Outcome) -> Result<(), DropReason> {
+        self.receiver.set_committed_next(self.receiver.received_next());
+        outcome.drop_reason().map_or(Ok(()), Err)
+    }
+
+    fn on_ack(
+        &mut self,
+        ack: &Ack,
+        on_event: &mut impl FnMut(Event<'_>),
+        tell: impl FnOnce(&mut Sender, &Ack) -> AckOutcome,
+    ) -> Result<(), DropReason> {
         let before = self.sender.acked_next();
-        if self.sender.on_ack(now, ack) == AckOutcome::Bad {
+        if tell(&mut self.sender, ack) == AckOutcome::Bad {
             return Err(DropReason::BadAck);
         }
         let next = self.sender.acked_next();
@@ -315,6 +358,12 @@ impl ClientLink {
         };
         if welcome.nonce != self.nonce || !is_news {
             return Err(DropReason::StaleHandshake);
+        }
+        if self.state == ClientState::Open && self.receiver.received_next() != self.asked_from {
+            // The new reign would send what has come since that Hello, and take the word of it for a lie: ask from here.
+            self.reconnect(now);
+            on_event(Event::Disconnected);
+            return Ok(());
         }
         if welcome.schema != self.config.schema {
             let reason = RefuseReason::SchemaMismatch;
@@ -464,15 +513,44 @@ impl ClientLink {
     #[inline]
     fn poll_open(&mut self, now: Nanos, out: &mut [u8]) -> Option<usize> {
         if let Some(ack) = self.receiver.poll_ack(now) {
-            return Packet::Ack(ack).encode(&self.identity, out);
+            return self.encode_ack(ack, out);
+        }
+        if let Some(bytes) = self.poll_nack(now, out) {
+            return Some(bytes);
         }
         if let Some(bytes) = self.sender.poll_transmit(now, out) {
             return Some(bytes);
         }
         if now.saturating_sub(self.sent_at) >= self.config.heartbeat_interval_ns {
-            return Packet::Heartbeat { next_seq: truncate(self.sender.end_next()) }.encode(&self.identity, out);
+            return Packet::Heartbeat { next_seq: truncate(self.sender.sent_end()) }.encode(&self.identity, out);
         }
         None
+    }
+
+    /// An acknowledgement, with what is held beyond it.
+    #[inline]
+    fn encode_ack(&self, ack: Ack, out: &mut [u8]) -> Option<usize> {
+        if self.receiver.held() == 0 {
+            return Packet::Ack(ack).encode(&self.identity, out);
+        }
+        let (mut held, mut bytes) = ([Range { from: 0, count: 0 }; RANGES_MAX], [0; RANGES_BYTES]);
+        let ranges = self.receiver.held_ranges(&mut held);
+        match Ranges::write(&held[..ranges], &mut bytes) {
+            Ok(ranges) => Packet::SelectiveAck(ack, ranges).encode(&self.identity, out),
+            Err(_) => Packet::Ack(ack).encode(&self.identity, out),
+        }
+    }
+
+    /// The next part of what is missing, where it is time to ask for it.
+    #[inline]
+    fn poll_nack(&mut self, now: Nanos, out: &mut [u8]) -> Option<usize> {
+        if self.receiver.is_whole() {
+            return None;
+        }
+        let (mut missing, mut bytes) = ([Range { from: 0, count: 0 }; RANGES_MAX], [0; RANGES_BYTES]);
+        let ranges = self.receiver.poll_nack(now, &mut missing);
+        let ranges = Ranges::write(&missing[..ranges], &mut bytes).ok()?;
+        Packet::Nack(ranges).encode(&self.identity, out)
     }
 
     fn poll_hello(&mut self, now: Nanos, out: &mut [u8]) -> Option<usize> {
@@ -488,6 +566,7 @@ impl ClientLink {
             schema: self.config.schema,
         };
         let bytes = Packet::Hello(hello).encode(&self.identity, out)?;
+        self.asked_from = hello.resume_next;
         self.hello_at = now + self.hello_timeout_ns;
         self.hello_timeout_ns = self.hello_timeout_ns.saturating_mul(2).min(self.config.hello_timeout_max_ns);
         Some(bytes)
@@ -501,6 +580,7 @@ impl ClientLink {
             ClientState::Open => [
                 self.sender.poll_timeout(),
                 self.receiver.poll_timeout(),
+                self.receiver.poll_nack_timeout(),
                 Some(self.sent_at + self.config.heartbeat_interval_ns),
                 Some(self.heard_at + self.config.silence_ns),
             ]
@@ -509,4 +589,14 @@ impl ClientLink {
             .min(),
         }
     }
+}
+
+/// Hands one event to the owner. What is shorter than an event counts as delivered: it would come again for ever.
+#[inline]
+fn hand_on(event_seq: u64, bytes: &[u8], counters: &mut LinkCounters, on_event: &mut impl FnMut(Event<'_>)) -> bool {
+    match EventMessage::decode(bytes) {
+        Some(message) => on_event(Event::Output { event_seq, message }),
+        None => counters.count(DropReason::BadEvent),
+    }
+    true
 }

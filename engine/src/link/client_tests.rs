@@ -212,7 +212,7 @@ fn what_is_not_for_this_link_is_counted_by_reason() {
             DropReason::StaleHandshake,
         ),
         (right, Packet::Ack(Ack { acked_next: 9, received_next: 9, window: 1 }), DropReason::BadAck),
-        (right, Packet::GapFill { from: 9, count: 1 }, DropReason::Gap),
+        (right, Packet::GapFill { from: 1 << 20, count: 1 }, DropReason::BeyondWindow),
         (right, Packet::Resync { reason: ResyncReason::Trimmed, first: 1 }, DropReason::Duplicate),
     ] {
         let before = client.counters().get(reason);

@@ -188,6 +188,22 @@ pub mod range {
     pub const BYTES: usize = 8;
 }
 
+/// A record of the client's epoch file, offsets from its own start.
+pub mod epoch_record {
+    /// "TTEP".
+    pub const MAGIC: usize = 0;
+    /// The format's version.
+    pub const VERSION: usize = 4;
+    /// Whose epoch it is.
+    pub const SESSION: usize = 8;
+    /// An epoch that was begun.
+    pub const EPOCH: usize = 16;
+    /// CRC32C of everything before it.
+    pub const CRC: usize = 20;
+    /// A record's size.
+    pub const BYTES: usize = 24;
+}
+
 /// GapFill: these numbers will never come.
 pub mod gap_fill {
     /// The first of them, its low 32 bits.
@@ -301,8 +317,16 @@ const RESYNC_FIELDS: &[Field] =
 
 const BYE_FIELDS: &[Field] = &[field(bye::REASON, 2, "reason"), field(bye::RESERVED, 2, "reserved")];
 
+const EPOCH_FIELDS: &[Field] = &[
+    field(epoch_record::MAGIC, 4, "magic"),
+    field(epoch_record::VERSION, 4, "version"),
+    field(epoch_record::SESSION, 8, "session"),
+    field(epoch_record::EPOCH, 4, "epoch"),
+    field(epoch_record::CRC, 4, "crc"),
+];
+
 /// Every table of WIRE.md, "Link", in its order.
-pub const TABLES: [Table; 15] = [
+pub const TABLES: [Table; 16] = [
     Table { name: "Header", from: 0, fields: HEADER_FIELDS },
     Table { name: "Hello", from: header::BYTES, fields: HELLO_FIELDS },
     Table { name: "Welcome", from: header::BYTES, fields: WELCOME_FIELDS },
@@ -322,6 +346,7 @@ pub const TABLES: [Table; 15] = [
         from: 0,
         fields: &[field(message::LEN, data::LEN_BYTES, "length"), field(message::BYTES, 0, "message")],
     },
+    Table { name: "Client epoch file", from: 0, fields: EPOCH_FIELDS },
 ];
 
 /// Whether the fields of `table` follow each other without a hole, and end where `end` says (0: with a field of open size).
@@ -353,3 +378,4 @@ const _: () = assert!(is_seamless(&TABLES[11], heartbeat::BYTES));
 const _: () = assert!(is_seamless(&TABLES[12], bye::BYTES));
 const _: () = assert!(is_seamless(&TABLES[13], 0));
 const _: () = assert!(is_seamless(&TABLES[14], 0));
+const _: () = assert!(is_seamless(&TABLES[15], epoch_record::BYTES));

@@ -18,16 +18,20 @@
 //! Invariant: cursors named `_next` are half open: the first number that is not covered.
 
 mod accept;
+mod bits;
 mod client;
 mod client_event;
 mod data;
 mod error;
 pub mod event;
 pub mod layout;
+mod loss;
 mod packet;
 mod ranges;
 mod receiver;
+mod reorder;
 mod sender;
+mod sent_ring;
 pub mod serial;
 
 pub use accept::{Answer, Standing, Terms, answer_hello};
@@ -42,7 +46,9 @@ pub use packet::{
 };
 pub use ranges::{Range, Ranges};
 pub use receiver::{Outcome, Receiver, ReceiverConfig, ResyncCause};
-pub use sender::{AckOutcome, REPEATS_BEFORE_RESEND, ResumeError, SendError, Sender, SenderConfig};
+pub use sender::{
+    AckOutcome, RESEND_PER_NACK_MAX, RESEND_PER_TIMEOUT_MAX, ResumeError, SendError, Sender, SenderConfig,
+};
 
 #[cfg(test)]
 mod client_tests;

@@ -3,12 +3,14 @@
 //! Checked at every step: inputs are committed once and in order, events are delivered once and in order, and nothing is
 //! acknowledged that is not committed. Once the faults stop, everything gets through.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
 const MS: u64 = 1_000_000;
 const SESSION: u64 = 77;
+/// Runs, where `TICKTAPE_SEEDS` does not say how many.
+const SEEDS: u64 = 200;
 
 /// A small generator (SplitMix64, public domain), so that a seed is a whole run.
 struct Random(u64);
@@ -41,7 +43,12 @@ struct Met {
     client_restarts: u64,
     connects: u64,
     resent: u64,
-    fast_resends: u64,
+    nacks_by_client: u64,
+    nacks_by_appliance: u64,
+    held: u64,
+    withdrawn: u64,
+    gap_fills: u64,
+    resyncs: u64,
     backpressure: u64,
     no_room: u64,
     drops: BTreeMap<&'static str, u64>,
@@ -104,12 +111,16 @@ struct Input {
 struct Appliance {
     epoch: u32,
     first_event: u64,
+    /// Events before it are no longer kept.
+    kept_from: u64,
     /// Durable: survives a restart. Each input makes one event.
     log: Vec<Input>,
     /// Received, not committed.
     pending: Vec<Input>,
     open: Option<Open>,
     counters: LinkCounters,
+    nacks: u64,
+    gap_fills: u64,
 }
 
 struct Open {
@@ -124,8 +135,9 @@ struct Open {
 
 const TERMS: Terms = Terms { schema: 1, tier: Tier::Local, window: 24, datagram_bytes_max: 600 };
 
+/// Little room, so that it runs out.
 fn receiver_config(window: u32) -> ReceiverConfig {
-    ReceiverConfig { window, ..ReceiverConfig::default() }
+    ReceiverConfig { window, reorder_messages: 64, reorder_bytes: 1024, ..ReceiverConfig::default() }
 }
 
 fn sender_config() -> SenderConfig {
@@ -154,7 +166,7 @@ impl Appliance {
             opened_by: open.map(|open| open.opened_by),
             committed_next,
             received_next,
-            first_event: self.first_event,
+            first_event: self.kept_from,
             next_event: self.first_event + self.log.len() as u64,
         })
     }
@@ -180,19 +192,26 @@ impl Appliance {
         }
         let packet = match answer {
             Answer::Open { welcome, send_from } => {
-                let receiver = match self.open.take() {
-                    Some(open) if open.identity == identity => open.receiver,
+                let (receiver, mut sender, pushed_next) = match self.open.take() {
+                    Some(Open { identity: same, receiver, mut sender, pushed_next, .. }) if same == identity => {
+                        match sender.resume(send_from, send_from) {
+                            Ok(()) => (receiver, sender, pushed_next),
+                            // The client has events of an earlier reign for which the sender had no room yet.
+                            Err(_) => (receiver, Sender::new(identity, send_from, &sender_config()), send_from),
+                        }
+                    }
                     _ => {
                         self.pending.clear();
-                        Receiver::new(identity.client_epoch, welcome.committed_next, &receiver_config(TERMS.window))
+                        let config = receiver_config(TERMS.window);
+                        let receiver = Receiver::new(identity.client_epoch, welcome.committed_next, &config);
+                        (receiver, Sender::new(identity, send_from, &sender_config()), send_from)
                     }
                 };
-                let mut sender = Sender::new(identity, send_from, &sender_config());
                 sender.set_window(hello.window);
                 sender.limit_datagram(hello.datagram_bytes_max as usize);
                 let opened_by = (hello.nonce, hello.resume_next);
                 let heartbeat_at = now + 100 * MS;
-                self.open = Some(Open { identity, opened_by, receiver, sender, pushed_next: send_from, heartbeat_at });
+                self.open = Some(Open { identity, opened_by, receiver, sender, pushed_next, heartbeat_at });
                 Packet::Welcome(welcome)
             }
             Answer::Repeat(welcome) => Packet::Welcome(welcome),
@@ -220,20 +239,33 @@ impl Appliance {
             Packet::Data(data) => {
                 let pending = &mut self.pending;
                 let outcome = open.receiver.on_data(now, identity.client_epoch, data, |client_seq, bytes| {
-                    let fits = !random.chance(30);
-                    if fits {
-                        pending.push(Input { client_epoch: identity.client_epoch, client_seq, bytes: bytes.to_vec() });
-                    }
-                    fits
+                    take(pending, identity, client_seq, bytes, random)
                 });
                 if let Some(reason) = outcome.drop_reason() {
                     self.counters.count(reason);
                 }
             }
+            Packet::GapFill { from, count } => {
+                self.gap_fills += 1;
+                let pending = &mut self.pending;
+                open.receiver.on_gap_fill(now, *from, *count, |client_seq, bytes| {
+                    take(pending, identity, client_seq, bytes, random)
+                });
+            }
             Packet::Ack(ack) => {
                 assert_ne!(open.sender.on_ack(now, ack), AckOutcome::Bad, "an honest client's ack");
             }
-            Packet::Heartbeat { .. } => open.receiver.request_ack(),
+            Packet::SelectiveAck(ack, held) => {
+                let outcome = open.sender.on_selective_ack(now, ack, held.iter());
+                assert_ne!(outcome, AckOutcome::Bad, "an honest client's ack");
+            }
+            Packet::Nack(missing) => {
+                assert_ne!(open.sender.on_nack(now, missing.iter()), AckOutcome::Bad, "an honest client's question");
+            }
+            Packet::Heartbeat { next_seq } => {
+                open.receiver.request_ack();
+                open.receiver.on_heartbeat(now, *next_seq);
+            }
             Packet::Bye(_) => self.open = None,
             other => panic!("a client does not send {other:?}"),
         }
@@ -249,8 +281,11 @@ impl Appliance {
         }
     }
 
-    fn transmit(&mut self, now: u64, out: &mut Vec<Vec<u8>>) {
+    fn transmit(&mut self, now: u64, random: &mut Random, out: &mut Vec<Vec<u8>>) {
         let Some(open) = &mut self.open else { return };
+        let (pending, identity) = (&mut self.pending, open.identity);
+        open.receiver.poll_deliver(now, |client_seq, bytes| take(pending, &identity, client_seq, bytes, random));
+        assert!(open.receiver.held() <= 64);
         while let Some(input) = self.log.get((open.pushed_next - self.first_event) as usize) {
             let client_seq = if input.client_epoch == open.identity.client_epoch { input.client_seq } else { 0 };
             let head = EventMessage::head(open.pushed_next, client_seq);
@@ -258,8 +293,17 @@ impl Appliance {
             assert_eq!(seq, open.pushed_next);
             open.pushed_next += 1;
         }
+        let (mut ranges, mut bytes) = ([Range { from: 0, count: 0 }; 4], [0; 32]);
         if let Some(ack) = open.receiver.poll_ack(now) {
-            out.push(encoded(&Packet::Ack(ack), &open.identity));
+            let held = open.receiver.held_ranges(&mut ranges);
+            let held = Ranges::write(&ranges[..held], &mut bytes);
+            out.push(encoded(&held.map_or(Packet::Ack(ack), |held| Packet::SelectiveAck(ack, held)), &identity));
+        }
+        loop {
+            let missing = open.receiver.poll_nack(now, &mut ranges);
+            let Ok(missing) = Ranges::write(&ranges[..missing], &mut bytes) else { break };
+            self.nacks += 1;
+            out.push(encoded(&Packet::Nack(missing), &identity));
         }
         let mut room = [0; 600];
         while let Some(bytes) = open.sender.poll_transmit(now, &mut room) {
@@ -271,6 +315,15 @@ impl Appliance {
             out.push(encoded(&Packet::Heartbeat { next_seq }, &open.identity));
         }
     }
+}
+
+/// At times there is no room.
+fn take(pending: &mut Vec<Input>, identity: &Identity, client_seq: u64, bytes: &[u8], random: &mut Random) -> bool {
+    let fits = !random.chance(30);
+    if fits {
+        pending.push(Input { client_epoch: identity.client_epoch, client_seq, bytes: bytes.to_vec() });
+    }
+    fits
 }
 
 fn encoded(packet: &Packet<'_>, identity: &Identity) -> Vec<u8> {
@@ -292,6 +345,8 @@ struct World {
     /// What the client's owner has seen, kept over its restarts.
     event_next: u64,
     made: u64,
+    /// Inputs that were given up before they were sent, by epoch and seq.
+    given_up: BTreeSet<(u32, u64)>,
 }
 
 impl World {
@@ -303,10 +358,13 @@ impl World {
         let appliance = Appliance {
             epoch: 1,
             first_event,
+            kept_from: first_event,
             log: Vec::new(),
             pending: Vec::new(),
             open: None,
             counters: LinkCounters::default(),
+            nacks: 0,
+            gap_fills: 0,
         };
         let client = new_client(1, first_seq, first_event);
         World {
@@ -321,6 +379,7 @@ impl World {
             has_faults: true,
             event_next: first_event,
             made: 0,
+            given_up: BTreeSet::new(),
         }
     }
 
@@ -330,6 +389,10 @@ impl World {
         self.appliance.pending.clear();
         self.appliance.open = None;
         self.appliance.epoch += 1;
+        if self.random.chance(100) {
+            let end = end_of(&self.appliance);
+            self.appliance.kept_from = self.appliance.kept_from.max(end - self.random.below(3).min(end - 1));
+        }
     }
 
     fn restart_client(&mut self, met: &mut Met) {
@@ -342,7 +405,7 @@ impl World {
     fn note_client(&self, met: &mut Met) {
         met.connects += self.client.connects();
         met.resent += self.client.resent_messages();
-        met.fast_resends += self.client.fast_resends();
+        met.nacks_by_client += self.client.nacks_sent();
         for (reason, times) in self.client.counters().met() {
             *met.drops.entry(reason.name()).or_default() += times;
         }
@@ -363,6 +426,9 @@ impl World {
                 }
             }
         }
+        if self.random.chance(20) {
+            self.give_up(met);
+        }
         let mut room = [0; 600];
         while let Some(bytes) = self.client.poll_transmit(self.now, &mut room) {
             self.up.send(self.now, &room[..bytes], &mut self.random, self.has_faults, met);
@@ -373,18 +439,36 @@ impl World {
         }
         let count = self.random.below(12) as usize;
         self.appliance.commit(count);
-        self.appliance.transmit(self.now, &mut out);
+        self.appliance.transmit(self.now, &mut self.random, &mut out);
         for bytes in out {
             self.down.send(self.now, &bytes, &mut self.random, self.has_faults, met);
         }
         while let Some(bytes) = self.down.arrived(self.now) {
-            self.deliver(&bytes);
+            self.deliver(&bytes, met);
         }
+        met.held += self.client.events_held();
+        assert!(self.client.events_held() <= 64);
         assert!(self.client.end_next() - self.client.acked_next() <= 32);
     }
 
-    fn deliver(&mut self, bytes: &[u8]) {
+    /// Gives an input up, where it was not sent yet; or all of them.
+    fn give_up(&mut self, met: &mut Met) {
+        let kept = self.client.end_next() - self.client.acked_next();
+        let seq = self.client.end_next().saturating_sub(1 + self.random.below(4).min(kept));
+        if self.random.chance(500) {
+            met.withdrawn += self.client.withdraw_unsent();
+        } else if self.client.withdraw(seq) {
+            met.withdrawn += 1;
+            self.given_up.insert((self.client_epoch, seq));
+        }
+        // A number that was used again is not given up.
+        let (epoch, end) = (self.client_epoch, self.client.end_next());
+        self.given_up.retain(|&(of, seq)| of != epoch || seq < end);
+    }
+
+    fn deliver(&mut self, bytes: &[u8], met: &mut Met) {
         let (log, first_event, epoch) = (&self.appliance.log, self.appliance.first_event, self.client_epoch);
+        let kept_from = self.appliance.kept_from;
         let event_next = &mut self.event_next;
         self.client.on_datagram(self.now, bytes, |event| match event {
             Event::Output { event_seq, message } => {
@@ -401,7 +485,13 @@ impl World {
                 assert!(committed.is_some_and(|committed| next <= committed + 1), "acknowledged, not committed");
             }
             Event::Opened { .. } | Event::Disconnected => {}
-            Event::Resync { .. } | Event::Closed(_) => panic!("nothing is lost here: {event:?}"),
+            Event::Resync { gap, from, next } => {
+                assert_eq!((gap, from), (HistoryGap::TooOld, *event_next), "only what is no longer kept is left out");
+                assert!(next > from && next <= kept_from);
+                *event_next = next;
+                met.resyncs += 1;
+            }
+            Event::Closed(_) => panic!("nothing that was acknowledged is lost here: {event:?}"),
         });
     }
 
@@ -410,6 +500,9 @@ impl World {
         let mut made = None;
         for input in &self.appliance.log {
             let due = next.entry(input.client_epoch).or_insert(self.first_seq);
+            while self.given_up.contains(&(input.client_epoch, *due)) {
+                *due += 1;
+            }
             assert_eq!(input.client_seq, *due, "each input once, in order, without a gap");
             *due += 1;
             let number = u64::from_le_bytes(input.bytes[..8].try_into().unwrap());
@@ -454,6 +547,8 @@ fn run(seed: u64, met: &mut Met) {
     for (reason, times) in world.appliance.counters.met() {
         *met.drops.entry(reason.name()).or_default() += times;
     }
+    met.nacks_by_appliance += world.appliance.nacks;
+    met.gap_fills += world.appliance.gap_fills;
     met.no_room += world.appliance.counters.get(DropReason::NoRoom);
 }
 
@@ -463,7 +558,7 @@ fn end_of(appliance: &Appliance) -> u64 {
 
 #[test]
 fn every_message_arrives_once_and_in_order_whatever_the_network_does() {
-    let seeds = std::env::var("TICKTAPE_LINK_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(200);
+    let seeds = std::env::var("TICKTAPE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS);
     let mut met = Met::default();
     for seed in 0..seeds {
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed, &mut met)));
@@ -479,7 +574,12 @@ fn every_message_arrives_once_and_in_order_whatever_the_network_does() {
         met.client_restarts,
         met.connects,
         met.resent,
-        met.fast_resends,
+        met.nacks_by_client,
+        met.nacks_by_appliance,
+        met.held,
+        met.withdrawn,
+        met.gap_fills,
+        met.resyncs,
         met.backpressure,
         met.no_room,
     ];

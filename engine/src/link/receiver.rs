@@ -1,13 +1,26 @@
 //! The receiving end of a stream: in order, each message once; what has arrived and what is committed are two cursors.
+//!
+//! ```text
+//!      committed_next    received_next                             highest known to be sent
+//!  ────────┼──────────────────┼───────────────────────────────────────────┼──────►
+//!  acked   │ handed on        │ missing │ held │ missing │ held           │
+//!                             └── within the slots: asked for, and kept ──┘
+//! ```
+//!
+//! A message whose turn it is goes straight from its packet to the owner: one compare a packet. Only after a loss are slots
+//! used, and gaps asked for.
 
 use ticktape_core::Nanos;
 
 use super::data::Data;
 use super::error::DropReason;
+use super::loss::{LossDetector, Pace};
 use super::packet::{Ack, SEQ_LIMIT};
+use super::ranges::Range;
+use super::reorder::{Held, Reorder};
 use super::serial::{extend, truncate};
 
-/// How a [`Receiver`] acknowledges.
+/// How a [`Receiver`] acknowledges, what it keeps, and when it asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverConfig {
     /// Messages taken beyond the acknowledged ones: the sender is told, and whatever lies beyond is dropped unseen.
@@ -18,34 +31,58 @@ pub struct ReceiverConfig {
     pub ack_delay_ns: u64,
     /// Whether one is also due whenever more is committed: sooner word for the peer, one more datagram a commit.
     pub ack_on_commit: bool,
+    /// Messages kept while those before them are missing; rounded up to a power of two, at least 64. Worth what the peer sends in
+    /// a round trip and the delay below; more is asked for again once the gap is closed.
+    pub reorder_messages: usize,
+    /// Their bytes in all, in blocks of 64. A single message of more than a quarter of it is not kept. A receiver takes this,
+    /// about a third more, and 7 bytes a message; the memory is not touched before something is lost.
+    pub reorder_bytes: usize,
+    /// How long what is missing may merely have been overtaken. Lower asks for what comes anyway; higher makes a loss cost more.
+    pub reorder_delay_ns: u64,
+    /// How long to wait for what was asked for before asking again; must exceed a round trip. Doubles …
+    pub nack_repeat_ns: u64,
+    /// … up to this.
+    pub nack_repeat_max_ns: u64,
 }
 
 impl Default for ReceiverConfig {
     fn default() -> Self {
-        ReceiverConfig { window: 8192, ack_every_messages: 64, ack_delay_ns: 10_000_000, ack_on_commit: true }
+        ReceiverConfig {
+            window: 8192,
+            ack_every_messages: 64,
+            ack_delay_ns: 10_000_000,
+            ack_on_commit: true,
+            reorder_messages: 1024,
+            reorder_bytes: 256 << 10,
+            reorder_delay_ns: 200_000,
+            nack_repeat_ns: 4_000_000,
+            nack_repeat_max_ns: 128_000_000,
+        }
     }
 }
 
-/// What became of a Data packet.
+/// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its new messages were handed on, in order.
+    /// Messages were handed on, in order.
     Deliver {
-        /// How many.
+        /// How many, those that had waited for their turn included.
         delivered: u32,
-        /// How many there was no room for: the peer will send them again.
+        /// How many of this packet the owner had no room for. They are kept, and offered again, or else sent again.
         refused: u32,
     },
     /// All of it had arrived before.
     Duplicate,
     /// It belongs to an epoch that is over.
     Stale,
-    /// Messages before it are missing; nothing of it was taken.
+    /// Messages before it are missing.
     Gap {
         /// The first that is missing.
         from: u64,
-        /// How many are.
+        /// How many are, up to the packet.
         count: u64,
+        /// How many of the packet are kept until their turn comes.
+        kept: u32,
     },
     /// It can't be joined to what has arrived.
     Resync(ResyncCause),
@@ -69,7 +106,8 @@ impl Outcome {
             Outcome::Deliver { .. } => Some(DropReason::NoRoom),
             Outcome::Duplicate => Some(DropReason::Duplicate),
             Outcome::Stale => Some(DropReason::StaleEpoch),
-            Outcome::Gap { .. } => Some(DropReason::Gap),
+            Outcome::Gap { kept: 0, .. } => Some(DropReason::Gap),
+            Outcome::Gap { .. } => None,
             Outcome::Resync(ResyncCause::UnknownEpoch) => Some(DropReason::UnknownEpoch),
             Outcome::Resync(ResyncCause::BeyondWindow) => Some(DropReason::BeyondWindow),
         }
@@ -79,6 +117,7 @@ impl Outcome {
 /// The receiving end of one stream.
 ///
 /// Invariant: `committed_next <= received_next`, and no acknowledgement goes beyond either.
+/// Invariant: everything held lies within the slots from `received_next` on.
 #[derive(Debug)]
 pub struct Receiver {
     epoch: u32,
@@ -90,16 +129,28 @@ pub struct Receiver {
     window: u32,
     arrived_since_ack: u32,
     is_due: bool,
+    /// Something is held or missing: the way through the slots has to be taken.
+    is_disturbed: bool,
     deadline: Option<Nanos>,
+    reorder: Reorder,
+    loss: LossDetector,
+    gaps: u64,
+    nacks: u64,
 }
 
 impl Receiver {
-    /// The stream `epoch`, of which everything before `next` is received and committed.
+    /// The stream `epoch`, of which everything before `next` is received and committed. Allocates all it will ever use.
     ///
     /// # Panics
-    /// Where `next` is out of range, or the window is zero or half the serial space.
+    /// Where `next` is out of range, the window is zero or half the serial space, or a wait is zero.
     pub fn new(epoch: u32, next: u64, config: &ReceiverConfig) -> Self {
         assert!(next < SEQ_LIMIT && config.window > 0 && config.window < 1 << 30);
+        assert!(config.nack_repeat_ns > 0 && config.reorder_messages <= 1 << 20);
+        let pace = Pace {
+            delay_ns: config.reorder_delay_ns,
+            repeat_ns: config.nack_repeat_ns,
+            repeat_max_ns: config.nack_repeat_max_ns.max(config.nack_repeat_ns),
+        };
         Receiver {
             epoch,
             received_next: next,
@@ -109,7 +160,12 @@ impl Receiver {
             window: config.window,
             arrived_since_ack: 0,
             is_due: false,
+            is_disturbed: false,
             deadline: None,
+            reorder: Reorder::new(config.reorder_messages, config.reorder_bytes),
+            loss: LossDetector::new(pace, next),
+            gaps: 0,
+            nacks: 0,
         }
     }
 
@@ -135,8 +191,24 @@ impl Receiver {
         self.window
     }
 
-    /// Hands the new messages of `data` to `deliver`, in order, with their seqs. `deliver` returns false where it has no room:
-    /// that message and those after it count as not received. `epoch` is the stream's, from the packet's header.
+    /// How many messages wait for those before them.
+    pub const fn held(&self) -> u64 {
+        self.reorder.len()
+    }
+
+    /// How many packets came with messages before them missing.
+    pub const fn gaps(&self) -> u64 {
+        self.gaps
+    }
+
+    /// How many times something was asked for.
+    pub const fn nacks(&self) -> u64 {
+        self.nacks
+    }
+
+    /// Hands the new messages of `data` to `deliver`, in order, with their seqs, and those that had waited for them. `deliver`
+    /// returns false where it has no room: it is offered that message again by the next call, or by
+    /// [`Receiver::poll_deliver`]. `epoch` is the stream's, from the packet's header.
     #[inline]
     pub fn on_data(
         &mut self,
@@ -148,64 +220,228 @@ impl Receiver {
         if epoch != self.epoch {
             return if epoch < self.epoch { Outcome::Stale } else { Outcome::Resync(ResyncCause::UnknownEpoch) };
         }
-        let count = u32::from(data.count());
-        let mut known = 0;
-        if data.base_seq() != truncate(self.received_next) {
-            known = match self.place(data.base_seq(), count) {
-                Ok(known) => known,
-                Err(outcome) => return outcome,
-            };
+        if data.base_seq() != truncate(self.received_next) || self.is_disturbed {
+            return self.place(now, data, deliver);
         }
-        let mut delivered = 0;
-        for message in data.messages().skip(known as usize) {
+        let (count, mut delivered) = (u32::from(data.count()), 0);
+        for message in data.messages() {
             if !deliver(self.received_next, message) {
                 break;
             }
             self.received_next += 1;
             delivered += 1;
         }
-        self.arrived_since_ack = self.arrived_since_ack.saturating_add(delivered);
-        if self.arrived_since_ack >= self.config.ack_every_messages {
-            self.is_due = true;
-        } else if delivered > 0 && self.deadline.is_none() {
-            self.deadline = Some(now + self.config.ack_delay_ns);
+        if delivered < count {
+            self.hold(now, data, self.received_next - u64::from(delivered));
         }
-        Outcome::Deliver { delivered, refused: count - known - delivered }
+        self.arrived(now, delivered);
+        Outcome::Deliver { delivered, refused: count - delivered }
     }
 
-    /// Where a packet that does not begin with the expected message stands: how many of its messages are known already.
+    /// A packet that does not begin with the expected message, or that comes while others wait.
     #[cold]
-    fn place(&mut self, base_seq: u32, count: u32) -> Result<u32, Outcome> {
-        let base = extend(base_seq, self.received_next);
+    fn place(&mut self, now: Nanos, data: &Data<'_>, mut deliver: impl FnMut(u64, &[u8]) -> bool) -> Outcome {
+        let (base, count) = (extend(data.base_seq(), self.received_next), u32::from(data.count()));
         if base > self.received_next {
-            let missing = base - self.received_next;
-            // Repeated, it tells the sender of the loss.
-            self.is_due = true;
-            return Err(if missing < u64::from(self.config.window) {
-                Outcome::Gap { from: self.received_next, count: missing }
-            } else {
-                Outcome::Resync(ResyncCause::BeyondWindow)
-            });
+            return self.on_gap(now, data, base);
         }
         let known = self.received_next - base;
         if known >= u64::from(count) {
             // The peer sends again what it could have known: tell it.
             self.is_due = true;
-            return Err(Outcome::Duplicate);
+            return Outcome::Duplicate;
         }
-        Ok(known as u32)
+        let before = self.received_next;
+        for message in data.messages().skip(known as usize) {
+            if !deliver(self.received_next, message) {
+                break;
+            }
+            self.reorder.remove(self.received_next);
+            self.received_next += 1;
+        }
+        let taken = (self.received_next - base) as u32;
+        if taken < count {
+            self.hold(now, data, base);
+        }
+        let delivered = (self.received_next - before) as u32 + self.drain(&mut deliver);
+        self.after_progress(now, before, delivered);
+        Outcome::Deliver { delivered, refused: count - taken }
     }
 
-    /// Numbers `from .. from + count` will never come. Skips them where they are next; true if it did.
-    pub fn on_gap_fill(&mut self, from: u32, count: u32) -> bool {
-        let from = extend(from, self.received_next);
-        let end = from.saturating_add(u64::from(count));
-        let fits = from <= self.received_next && end > self.received_next && end < SEQ_LIMIT;
-        if fits {
-            self.received_next = end;
+    fn on_gap(&mut self, now: Nanos, data: &Data<'_>, base: u64) -> Outcome {
+        let missing = base - self.received_next;
+        if missing >= u64::from(self.config.window) {
             self.is_due = true;
+            return Outcome::Resync(ResyncCause::BeyondWindow);
         }
-        fits
+        self.gaps += 1;
+        let kept = self.hold(now, data, base);
+        self.arrived(now, kept);
+        Outcome::Gap { from: self.received_next, count: missing, kept }
+    }
+
+    /// Keeps what there is room for of a packet that begins at `base` and whose messages can't be handed on now.
+    #[cold]
+    fn hold(&mut self, now: Nanos, data: &Data<'_>, base: u64) -> u32 {
+        let (limit, mut kept) = (self.slots_end(), 0);
+        for (seq, message) in (base..limit).zip(data.messages()) {
+            kept += u32::from(seq >= self.received_next && self.reorder.keep(seq, message));
+        }
+        let end = base + u64::from(data.count());
+        let has_all = end <= limit && self.reorder.next_missing(base.max(self.received_next), end) == end;
+        self.loss.saw(now, self.received_next, base, end, !has_all);
+        self.is_disturbed = true;
+        kept
+    }
+
+    /// Numbers `from .. from + count` will never come: skips them, and hands on what had waited for it.
+    pub fn on_gap_fill(
+        &mut self,
+        now: Nanos,
+        from: u32,
+        count: u32,
+        mut deliver: impl FnMut(u64, &[u8]) -> bool,
+    ) -> Outcome {
+        let from = extend(from, self.received_next);
+        let end = from.saturating_add(u64::from(count)).min(SEQ_LIMIT - 1);
+        let before = self.received_next;
+        if end <= before {
+            self.is_due = true;
+            return Outcome::Duplicate;
+        }
+        // No honest peer has given up more than the window let it number.
+        if end - before > u64::from(self.config.window) {
+            return Outcome::Resync(ResyncCause::BeyondWindow);
+        }
+        if from > before {
+            self.gaps += 1;
+            let fits = from.min(self.slots_end())..end.min(self.slots_end());
+            let kept = fits.filter(|&seq| self.reorder.keep_void(seq)).count() as u32;
+            self.loss.saw(now, before, from, end, false);
+            self.is_disturbed = true;
+            return Outcome::Gap { from: before, count: from - before, kept };
+        }
+        for seq in before..end.min(self.slots_end()) {
+            self.reorder.remove(seq);
+        }
+        self.received_next = end;
+        let delivered = self.drain(&mut deliver);
+        self.is_due = true;
+        self.after_progress(now, before, delivered);
+        Outcome::Deliver { delivered, refused: 0 }
+    }
+
+    /// The peer will use `next_seq` next: what lies before it was sent. Answers what is missing of it; true where anything is.
+    pub fn on_heartbeat(&mut self, now: Nanos, next_seq: u32) -> bool {
+        let next = extend(next_seq, self.received_next);
+        if next <= self.received_next || next - self.received_next > u64::from(self.config.window) {
+            return false;
+        }
+        self.loss.saw(now, self.received_next, next, next, true);
+        self.is_disturbed = true;
+        true
+    }
+
+    /// Offers what has waited for its turn, or for room, again. Returns how many were handed on.
+    pub fn poll_deliver(&mut self, now: Nanos, mut deliver: impl FnMut(u64, &[u8]) -> bool) -> u32 {
+        if !self.is_ready() {
+            return 0;
+        }
+        let before = self.received_next;
+        let delivered = self.drain(&mut deliver);
+        self.after_progress(now, before, delivered);
+        delivered
+    }
+
+    /// Whether a message waits whose turn has come: its owner had no room for it.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.is_disturbed && self.reorder.contains(self.received_next)
+    }
+
+    /// Hands on what is held, as far as it goes.
+    fn drain(&mut self, deliver: &mut impl FnMut(u64, &[u8]) -> bool) -> u32 {
+        let mut delivered = 0;
+        if self.reorder.is_empty() {
+            return 0;
+        }
+        while let Some(held) = self.reorder.get(self.received_next) {
+            if let Held::Message(message) = held {
+                if !deliver(self.received_next, message) {
+                    break;
+                }
+                delivered += 1;
+            }
+            self.reorder.remove(self.received_next);
+            self.received_next += 1;
+        }
+        delivered
+    }
+
+    fn after_progress(&mut self, now: Nanos, before: u64, delivered: u32) {
+        if self.received_next > before {
+            self.loss.advance(now, self.received_next, self.slots_end());
+        }
+        self.is_disturbed = !self.reorder.is_empty() || !self.loss.is_idle(self.received_next);
+        self.arrived(now, delivered);
+    }
+
+    #[inline]
+    fn arrived(&mut self, now: Nanos, messages: u32) {
+        self.arrived_since_ack = self.arrived_since_ack.saturating_add(messages);
+        if self.arrived_since_ack >= self.config.ack_every_messages {
+            self.is_due = true;
+        } else if messages > 0 && self.deadline.is_none() {
+            self.deadline = Some(now + self.config.ack_delay_ns);
+        }
+    }
+
+    /// One beyond the last that there is a slot for.
+    fn slots_end(&self) -> u64 {
+        self.received_next + self.reorder.slots()
+    }
+
+    /// Whether nothing is missing or held: then there is nothing to ask for.
+    #[inline]
+    pub const fn is_whole(&self) -> bool {
+        !self.is_disturbed
+    }
+
+    /// Writes what is to be asked for now to `out`, ascending, and returns how much: 0 where nothing is due. Call it until then:
+    /// each call goes on where the last one ended.
+    pub fn poll_nack(&mut self, now: Nanos, out: &mut [Range]) -> usize {
+        if !self.is_disturbed {
+            return 0;
+        }
+        let Some((mut from, end)) = self.loss.poll(now, self.received_next, self.slots_end()) else { return 0 };
+        let mut ranges = 0;
+        while from < end && ranges < out.len() {
+            from = self.reorder.next_missing(from, end);
+            let until = self.reorder.next_held(from, end);
+            if from < until {
+                out[ranges] = Range { from: truncate(from), count: (until - from) as u32 };
+                ranges += 1;
+            }
+            from = until;
+        }
+        self.loss.asked(from);
+        self.nacks += u64::from(ranges > 0);
+        ranges
+    }
+
+    /// Writes what is held beyond `received_next` to `out`, ascending, as much as fits, and returns how much that is.
+    pub fn held_ranges(&self, out: &mut [Range]) -> usize {
+        let (mut from, end, mut ranges) = (self.received_next, self.slots_end(), 0);
+        while !self.reorder.is_empty() && from < end && ranges < out.len() {
+            from = self.reorder.next_held(from, end);
+            let until = self.reorder.next_missing(from, end);
+            if from < until {
+                out[ranges] = Range { from: truncate(from), count: (until - from) as u32 };
+                ranges += 1;
+            }
+            from = until;
+        }
+        ranges
     }
 
     /// Everything before `next` is committed. Going back, or beyond what has arrived, has no effect.
@@ -235,6 +471,9 @@ impl Receiver {
         self.arrived_since_ack = 0;
         self.deadline = None;
         self.is_due = true;
+        self.is_disturbed = false;
+        self.reorder.clear();
+        self.loss.restart(next);
     }
 
     /// Has the next [`Receiver::poll_ack`] answer, whatever has arrived.
@@ -274,8 +513,13 @@ impl Receiver {
         untold >= u64::from(self.config.ack_every_messages) || self.deadline.is_some_and(|deadline| now >= deadline)
     }
 
-    /// When to poll again, whatever else happens.
+    /// When to poll for acknowledgements again, whatever else happens.
     pub const fn poll_timeout(&self) -> Option<Nanos> {
         self.deadline
+    }
+
+    /// When to poll for what is missing again.
+    pub fn poll_nack_timeout(&self) -> Option<Nanos> {
+        self.loss.poll_timeout().filter(|_| self.is_disturbed)
     }
 }

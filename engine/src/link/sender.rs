@@ -3,22 +3,33 @@
 //! ```text
 //!      acked_next        received_next       sent_next           end_next
 //!  ────────┼───────────────────┼─────────────────┼───────────────────┼────────►
-//!  released│ kept, for a peer  │ in flight       │ waiting for the   │ the next
-//!          │ that restarts     │                 │ window            │ push
+//!  released│ kept, for a peer  │ in flight: some │ waiting for the   │ the next
+//!          │ that restarts     │ have arrived    │ window            │ push
 //! ```
 //!
-//! Messages stand in the ring as they stand on the wire, and none straddles its end: a packet, sent or resent, is one
-//! slice of the ring.
+//! A packet, sent or resent, is one slice of the ring. What is sent again is exactly what the peer asks for; where it says nothing
+//! at all, the first messages and the last, so that it has reason to ask.
 
 use ticktape_core::Nanos;
 
+use super::bits::SeqSet;
 use super::data::{DATA_OVERHEAD_BYTES, write_data};
 use super::layout::data;
-use super::packet::{Ack, DATAGRAM_BYTES_LIMIT, Identity, SEQ_LIMIT};
+use super::packet::{Ack, DATAGRAM_BYTES_LIMIT, Identity, Packet, SEQ_LIMIT};
+use super::ranges::Range;
+use super::sent_ring::SentRing;
 use super::serial::{extend, truncate};
 
-/// Acknowledgements in a row without news that betray a loss. One may be a copy that the network made; more would only wait.
-pub const REPEATS_BEFORE_RESEND: u32 = 2;
+/// Messages that one Nack can have sent again: what the largest receiver keeps. It asks for more once it has those.
+pub const RESEND_PER_NACK_MAX: u64 = 1024;
+
+/// Messages sent again when a wait runs out, beside the last one: a few datagrams. The peer asks for the rest.
+pub const RESEND_PER_TIMEOUT_MAX: u64 = 64;
+
+/// What was sent again is not sent once more within so many of these, however often it is asked for: about 2 ms, half of what a
+/// receiver waits before it asks again.
+const RESEND_QUIET_TICKS: u16 = 8;
+const TICK_SHIFT: u32 = 18;
 
 /// How a [`Sender`] is laid out. All of it is allocated at construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,26 +122,26 @@ pub enum ResumeError {
     },
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    start: u64,
-    end: u64,
-}
-
 /// The sending end of one stream. See the module's picture.
+///
+/// Invariant: what is marked as arrived, or to be sent again, lies within `received_next .. sent_next`.
 #[derive(Debug)]
 pub struct Sender {
     identity: Identity,
-    ring: Box<[u8]>,
-    slots: Box<[Slot]>,
-    /// Positions in the ring, never reduced modulo its size: where the oldest kept message starts, and the end of the newest.
-    tail: u64,
-    head: u64,
+    ring: SentRing,
     acked_next: u64,
     received_next: u64,
     sent_next: u64,
-    sent_max: u64,
     end_next: u64,
+    /// What the peer has of what is in flight.
+    arrived: SeqSet,
+    /// What is to be sent again, none of it before `resend_from`.
+    resend: SeqSet,
+    resend_from: u64,
+    /// Numbers that were given up: the peer is told so instead.
+    voids: SeqSet,
+    /// When each was last sent again, in ticks; 0 for never.
+    resent_at: Box<[u16]>,
     window: u32,
     in_flight_messages_max: u32,
     datagram_bytes_max: usize,
@@ -139,15 +150,9 @@ pub struct Sender {
     timeout_min_ns: u64,
     timeout_max_ns: u64,
     deadline: Option<Nanos>,
-    /// Acknowledgements in a row that say nothing new while messages are under way.
-    repeats: u32,
-    /// Where sending stood when it last went back: until the peer is past it, repeats are echoes of the same loss …
-    recover_next: u64,
-    /// … or until then, in case what was sent again was lost as well.
-    recover_at: Nanos,
     resent_messages: u64,
     timeouts: u64,
-    fast_resends: u64,
+    nacks: u64,
 }
 
 impl Sender {
@@ -162,17 +167,20 @@ impl Sender {
         // Cursors travel as 32 bits and are told apart within half of that space.
         assert!(config.messages_max <= 1 << 30);
         let ring_bytes = config.ring_bytes.max(2 * config.datagram_bytes_max).next_power_of_two();
+        let messages = config.messages_max.next_power_of_two();
+        let set = || SeqSet::new(messages.max(64));
         Sender {
             identity,
-            ring: vec![0; ring_bytes].into_boxed_slice(),
-            slots: vec![Slot::default(); config.messages_max.next_power_of_two()].into_boxed_slice(),
-            tail: 0,
-            head: 0,
+            ring: SentRing::new(ring_bytes, messages),
             acked_next: first_seq,
             received_next: first_seq,
             sent_next: first_seq,
-            sent_max: first_seq,
             end_next: first_seq,
+            arrived: set(),
+            resend: set(),
+            resend_from: first_seq,
+            voids: set(),
+            resent_at: vec![0; messages].into_boxed_slice(),
             window: 1,
             in_flight_messages_max: config.in_flight_messages_max,
             datagram_bytes_max: config.datagram_bytes_max,
@@ -181,12 +189,9 @@ impl Sender {
             timeout_min_ns: config.resend_timeout_ns,
             timeout_max_ns: config.resend_timeout_max_ns.max(config.resend_timeout_ns),
             deadline: None,
-            repeats: 0,
-            recover_next: first_seq,
-            recover_at: 0,
             resent_messages: 0,
             timeouts: 0,
-            fast_resends: 0,
+            nacks: 0,
         }
     }
 
@@ -212,7 +217,7 @@ impl Sender {
 
     /// One beyond the last message that was ever sent.
     pub const fn sent_end(&self) -> u64 {
-        self.sent_max
+        self.sent_next
     }
 
     /// How many messages were sent more than once, counting each time.
@@ -225,14 +230,14 @@ impl Sender {
         self.timeouts
     }
 
-    /// How often repeated acknowledgements betrayed a loss before the wait ran out.
-    pub const fn fast_resends(&self) -> u64 {
-        self.fast_resends
+    /// How often the peer asked for what it lacked.
+    pub const fn nacks(&self) -> u64 {
+        self.nacks
     }
 
-    /// Whether the peer has acknowledged everything.
+    /// Whether the peer has acknowledged everything that was not given up.
     pub const fn is_drained(&self) -> bool {
-        self.acked_next == self.end_next
+        self.end_next - self.acked_next == self.voids.len()
     }
 
     /// What the packets' headers say from now on.
@@ -270,71 +275,115 @@ impl Sender {
         if message_bytes > self.message_bytes_max() {
             return Err(SendError::TooLong { bytes: message_bytes, bytes_max: self.message_bytes_max() });
         }
-        if self.end_next - self.acked_next == self.slots.len() as u64 {
+        let (seq, kept) = (self.end_next, self.end_next - self.acked_next);
+        if kept == self.ring.messages_max() || !self.ring.push(seq, front, back, kept == 0) {
             return Err(SendError::Full);
         }
-        if self.acked_next == self.end_next {
-            (self.tail, self.head) = (0, 0);
-        }
-        let (ring_bytes, needed) = (self.ring.len() as u64, (data::LEN_BYTES + message_bytes) as u64);
-        let left = ring_bytes - (self.head & (ring_bytes - 1));
-        let start = if needed <= left { self.head } else { self.head + left };
-        if start + needed - self.tail > ring_bytes {
-            return Err(SendError::Full);
-        }
-        let at = (start & (ring_bytes - 1)) as usize;
-        let out = &mut self.ring[at..at + needed as usize];
-        let (len, out) = out.split_at_mut(data::LEN_BYTES);
-        len.copy_from_slice(&(message_bytes as u16).to_le_bytes());
-        let (out_front, out_back) = out.split_at_mut(front.len());
-        out_front.copy_from_slice(front);
-        out_back.copy_from_slice(back);
-        let seq = self.end_next;
-        *self.slot_mut(seq) = Slot { start, end: start + needed };
-        self.head = start + needed;
         self.end_next += 1;
         Ok(seq)
+    }
+
+    /// Gives up message `seq`, if it was never sent; whether it was. Its number is used again where it was the last, otherwise the
+    /// peer is told that it will never come. At most half of the messages kept can be such numbers.
+    pub fn withdraw(&mut self, seq: u64) -> bool {
+        if !(self.sent_next..self.end_next).contains(&seq) || self.voids.contains(seq) {
+            return false;
+        }
+        if seq + 1 < self.end_next {
+            return self.voids.len() * 2 < self.ring.messages_max() && self.voids.insert(seq);
+        }
+        self.end_next = seq;
+        while self.end_next > self.sent_next && self.voids.remove(self.end_next - 1) {
+            self.end_next -= 1;
+        }
+        self.ring.truncate(self.end_next);
+        true
+    }
+
+    /// Gives up every message that was never sent, and returns how many that were. Their numbers are used again.
+    pub fn withdraw_unsent(&mut self) -> u64 {
+        let (from, end) = (self.sent_next, self.end_next);
+        if from == end {
+            return 0;
+        }
+        let voids = self.voids.remove_range(from, end);
+        self.ring.truncate(from);
+        self.end_next = from;
+        end - from - voids
     }
 
     /// The peer's word on how far the stream has come.
     pub fn on_ack(&mut self, now: Nanos, ack: &Ack) -> AckOutcome {
         let acked_next = extend(ack.acked_next, self.acked_next);
         let received_next = extend(ack.received_next, self.received_next);
-        if acked_next > received_next || received_next > self.sent_max {
+        if acked_next > received_next || received_next > self.sent_next {
             return AckOutcome::Bad;
         }
         if acked_next < self.acked_next || received_next < self.received_next {
             return AckOutcome::NotNew;
         }
         let advanced = acked_next > self.acked_next || received_next > self.received_next;
-        let is_repeat = !advanced && ack.window == self.window;
         self.window = ack.window;
         self.release(acked_next);
         if received_next > self.received_next {
+            self.arrived.remove_range(self.received_next, received_next);
+            self.resend.remove_range(self.received_next, received_next);
             self.received_next = received_next;
-            self.sent_next = self.sent_next.max(received_next);
-            self.timeout_ns = self.timeout_min_ns;
-            self.deadline = (self.sent_next > received_next).then_some(now + self.timeout_ns);
-            self.repeats = 0;
-        }
-        if is_repeat {
-            self.on_repeat(now);
+            self.begin_wait(now);
         }
         if advanced { AckOutcome::Advanced } else { AckOutcome::NotNew }
     }
 
-    /// A peer that meets a gap, or a message it knows, says at once where it stands. Twice the same says that what comes next
-    /// was lost: everything from there on is sent again, once, without waiting.
-    fn on_repeat(&mut self, now: Nanos) {
-        if self.sent_next == self.received_next {
-            return;
+    /// The same, with what has arrived beyond: that is not sent again.
+    pub fn on_selective_ack(&mut self, now: Nanos, ack: &Ack, held: impl Iterator<Item = Range>) -> AckOutcome {
+        let mut outcome = self.on_ack(now, ack);
+        if outcome == AckOutcome::Bad {
+            return AckOutcome::Bad;
         }
-        self.repeats += 1;
-        let is_echo = self.received_next < self.recover_next && now < self.recover_at;
-        if self.repeats >= REPEATS_BEFORE_RESEND && !is_echo {
-            self.fast_resends += 1;
-            self.go_back(now);
+        for range in held {
+            for seq in self.in_flight(range) {
+                if self.arrived.insert(seq) {
+                    self.resend.remove(seq);
+                    outcome = AckOutcome::Advanced;
+                }
+            }
         }
+        if outcome == AckOutcome::Advanced {
+            self.begin_wait(now);
+        }
+        outcome
+    }
+
+    /// The peer asks for what it lacks: that is sent again, and nothing else; but not what went out again just now.
+    pub fn on_nack(&mut self, now: Nanos, missing: impl Iterator<Item = Range>) -> AckOutcome {
+        let (tick, mut left) = (tick_of(now), RESEND_PER_NACK_MAX);
+        for range in missing {
+            for seq in self.in_flight(range) {
+                if left == 0 {
+                    break;
+                }
+                let resent_at = self.resent_at[self.slot(seq)];
+                let is_quiet = resent_at != 0 && tick.wrapping_sub(resent_at) < RESEND_QUIET_TICKS;
+                if !is_quiet && self.resend.insert(seq) {
+                    self.arrived.remove(seq);
+                    self.resend_from = self.resend_from.min(seq);
+                    left -= 1;
+                }
+            }
+        }
+        if left == RESEND_PER_NACK_MAX {
+            return AckOutcome::NotNew;
+        }
+        self.nacks += 1;
+        self.deadline = Some(now + self.timeout_ns);
+        AckOutcome::Advanced
+    }
+
+    /// The part of a range that is in flight. A peer may name more: a packet of before a reconnect.
+    fn in_flight(&self, range: Range) -> std::ops::Range<u64> {
+        let from = extend(range.from, self.received_next);
+        let end = from.saturating_add(u64::from(range.count));
+        from.max(self.received_next)..end.min(self.sent_next)
     }
 
     /// A handshake tells where the peer stands: goes on from there. What it has not received is sent again at once.
@@ -342,51 +391,71 @@ impl Sender {
     /// # Errors
     /// [`ResumeError`] where that is impossible; nothing has changed then.
     pub fn resume(&mut self, acked_next: u64, received_next: u64) -> Result<(), ResumeError> {
+        let received_next = received_next.max(acked_next);
         if acked_next < self.acked_next {
             return Err(ResumeError::Trimmed { wanted: acked_next, first: self.acked_next });
         }
-        if received_next.max(acked_next) > self.end_next {
-            return Err(ResumeError::Beyond { wanted: received_next.max(acked_next), end: self.end_next });
+        if received_next > self.end_next {
+            return Err(ResumeError::Beyond { wanted: received_next, end: self.end_next });
         }
         self.release(acked_next);
-        self.received_next = received_next.max(acked_next);
-        self.sent_next = self.received_next;
-        self.sent_max = self.sent_max.max(self.sent_next);
+        self.arrived.clear();
+        self.resend.clear();
+        self.received_next = received_next;
+        self.sent_next = self.sent_next.max(received_next);
+        self.resend_from = received_next;
+        self.resend.insert_range(received_next, self.sent_next);
         self.timeout_ns = self.timeout_min_ns;
         self.deadline = None;
-        self.repeats = 0;
-        self.recover_next = self.received_next;
         Ok(())
     }
 
-    /// Builds the next Data packet in `out` and returns its size: what was never sent, or, once the wait for word of a message
-    /// ran out, everything from that message on. `None` where nothing may be sent, or `out` is too short for the next message.
+    /// Builds the next packet in `out` and returns its size: what is to be sent again, then what was never sent. `None` where
+    /// nothing may be sent, or `out` is too short for the next message.
     #[inline]
     pub fn poll_transmit(&mut self, now: Nanos, out: &mut [u8]) -> Option<usize> {
         if self.deadline.is_some_and(|deadline| now >= deadline) {
             self.on_timeout(now);
         }
+        if !self.resend.is_empty()
+            && let Some(bytes) = self.poll_resend(now, out)
+        {
+            return Some(bytes);
+        }
         // A closed window still lets one message through: the answer to it tells when the window opened again.
         let window = self.window.min(self.in_flight_messages_max).max(1);
-        let limit = self.end_next.min(self.acked_next + u64::from(window)).min(self.sent_next + u64::from(u16::MAX));
-        let room = out.len().checked_sub(data::MESSAGES)? as u64;
         let base_seq = self.sent_next;
-        let packed = room.min((self.packed_bytes_max - data::MESSAGES) as u64);
-        let (start, mut count) = self.contiguous(base_seq, limit, packed);
-        if count == 0 {
-            // Nothing to send, or a message that does not fit the limit.
-            count = self.contiguous(base_seq, limit.min(base_seq + 1), room).1;
-            if count == 0 {
-                return None;
-            }
+        let mut limit = self.end_next.min(self.window_from() + u64::from(window)).min(base_seq + u64::from(u16::MAX));
+        if base_seq >= limit {
+            return None;
         }
-        let end = self.slot(base_seq + count - 1).end;
-        let at = (start & (self.ring.len() as u64 - 1)) as usize;
-        let messages = &self.ring[at..at + (end - start) as usize];
-        let bytes = write_data(&self.identity, truncate(base_seq), count as u16, messages, out);
+        let (bytes, count) = self.build(base_seq, &mut limit, out)?;
         self.sent_next += count;
-        self.resent_messages += self.sent_max.min(self.sent_next).saturating_sub(base_seq);
-        self.sent_max = self.sent_max.max(self.sent_next);
+        if self.deadline.is_none() {
+            self.deadline = Some(now + self.timeout_ns);
+        }
+        Some(bytes)
+    }
+
+    /// The next packet of what is to be sent again.
+    #[cold]
+    fn poll_resend(&mut self, now: Nanos, out: &mut [u8]) -> Option<usize> {
+        let base_seq = self.resend.next_in(self.resend_from.max(self.received_next), self.sent_next);
+        if base_seq == self.sent_next {
+            self.resend.clear();
+            return None;
+        }
+        let limit = self.sent_next.min(base_seq + u64::from(u16::MAX));
+        let mut limit = self.resend.next_out(base_seq, limit);
+        let (bytes, count) = self.build(base_seq, &mut limit, out)?;
+        let end = base_seq + count;
+        for seq in base_seq..end {
+            let slot = self.slot(seq);
+            self.resent_at[slot] = tick_of(now);
+        }
+        self.resend.remove_range(base_seq, end);
+        self.resend_from = end;
+        self.resent_messages += count;
         if self.deadline.is_none() {
             self.deadline = Some(now + self.timeout_ns);
         }
@@ -398,57 +467,84 @@ impl Sender {
         self.deadline
     }
 
-    /// Where the run of messages from `base_seq` starts in the ring, and how many of it are adjacent, below `limit` and within
-    /// `room` bytes.
+    /// Writes the packet that begins with `base_seq` and stays below `limit`: its size, and how many numbers it covers.
     #[inline]
-    fn contiguous(&self, base_seq: u64, limit: u64, room: u64) -> (u64, u64) {
-        let start = self.slot(base_seq).start;
-        // A message may end just where the ring does: the next is not adjacent to it.
-        let ring_bytes = self.ring.len() as u64;
-        let room = room.min(ring_bytes - (start & (ring_bytes - 1)));
-        let (mut end, mut seq) = (start, base_seq);
-        while seq < limit {
-            let slot = self.slot(seq);
-            if slot.start != end || slot.end - start > room {
-                break;
+    fn build(&self, base_seq: u64, limit: &mut u64, out: &mut [u8]) -> Option<(usize, u64)> {
+        if !self.voids.is_empty() {
+            if self.voids.contains(base_seq) {
+                let count = self.voids.next_out(base_seq, *limit) - base_seq;
+                let packet = Packet::GapFill { from: truncate(base_seq), count: count as u32 };
+                return packet.encode(&self.identity, out).map(|bytes| (bytes, count));
             }
-            end = slot.end;
-            seq += 1;
+            *limit = self.voids.next_in(base_seq, *limit);
         }
-        (start, seq - base_seq)
+        let room = out.len().checked_sub(data::MESSAGES)?;
+        let packed = room.min(self.packed_bytes_max - data::MESSAGES);
+        let (mut messages, mut count) = self.ring.run(base_seq, *limit, packed);
+        if count == 0 {
+            // A message that does not fit the peer's limit goes alone.
+            (messages, count) = self.ring.run(base_seq, base_seq + 1, room);
+            if count == 0 {
+                return None;
+            }
+        }
+        Some((write_data(&self.identity, truncate(base_seq), count as u16, messages, out), count))
     }
 
+    /// Where the window begins: numbers given up are not acknowledged before a message after them is, and must not hold it up.
+    #[inline]
+    fn window_from(&self) -> u64 {
+        if self.voids.is_empty() { self.acked_next } else { self.voids.next_out(self.acked_next, self.received_next) }
+    }
+
+    /// Nothing was heard for long: sends the first messages that are missing again, and the last one, which shows the peer what
+    /// lies between. The very first goes whatever is known of it: the peer's word that it has arrived may be what was lost.
     #[cold]
     fn on_timeout(&mut self, now: Nanos) {
         self.timeouts += 1;
+        if self.timeout_ns > self.timeout_min_ns {
+            // No news since the last time: what the peer said may have been of before a reconnect.
+            self.arrived.clear();
+        }
         self.timeout_ns = self.timeout_ns.saturating_mul(2).min(self.timeout_max_ns);
-        self.go_back(now);
+        self.deadline = (self.sent_next > self.received_next).then(|| now + self.timeout_ns);
+        let mut seq = self.received_next;
+        for _ in 0..RESEND_PER_TIMEOUT_MAX {
+            if seq >= self.sent_next {
+                return;
+            }
+            self.resend.insert(seq);
+            self.resend_from = self.resend_from.min(seq);
+            seq = self.arrived.next_out(seq + 1, self.sent_next);
+        }
+        if !self.arrived.contains(self.sent_next - 1) {
+            self.resend.insert(self.sent_next - 1);
+        }
     }
 
-    /// Sends again from the first message that has not arrived.
-    fn go_back(&mut self, now: Nanos) {
-        self.repeats = 0;
-        self.recover_next = self.sent_max;
-        self.recover_at = now + self.timeout_ns / 2;
-        self.sent_next = self.received_next;
-        self.deadline = Some(now + self.timeout_ns);
+    /// There is news: the wait for word of what is in flight begins anew.
+    fn begin_wait(&mut self, now: Nanos) {
+        self.timeout_ns = self.timeout_min_ns;
+        self.deadline = (self.sent_next > self.received_next).then(|| now + self.timeout_ns);
     }
 
     /// Forgets what lies before `acked_next`, which is not beyond `end_next`.
     #[inline]
     fn release(&mut self, acked_next: u64) {
         debug_assert!(acked_next >= self.acked_next && acked_next <= self.end_next);
+        self.voids.remove_range(self.acked_next, acked_next);
         self.acked_next = acked_next;
-        self.tail = if acked_next == self.end_next { self.head } else { self.slot(acked_next).start };
+        self.ring.release(acked_next, acked_next == self.end_next);
     }
 
     #[inline]
-    fn slot(&self, seq: u64) -> Slot {
-        self.slots[(seq & (self.slots.len() as u64 - 1)) as usize]
+    const fn slot(&self, seq: u64) -> usize {
+        (seq & (self.resent_at.len() as u64 - 1)) as usize
     }
+}
 
-    #[inline]
-    fn slot_mut(&mut self, seq: u64) -> &mut Slot {
-        &mut self.slots[(seq & (self.slots.len() as u64 - 1)) as usize]
-    }
+/// The time in ticks of about a quarter of a millisecond; never 0.
+const fn tick_of(now: Nanos) -> u16 {
+    let tick = (now >> TICK_SHIFT) as u16;
+    if tick == 0 { 1 } else { tick }
 }

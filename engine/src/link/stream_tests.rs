@@ -123,33 +123,138 @@ fn silence_resends_from_the_first_missing_with_growing_patience() {
     assert_eq!(sender.poll_timeout(), None, "all of it has arrived: no resend, committed or not");
 }
 
+fn range(from: u64, count: u32) -> Range {
+    Range { from: from as u32, count }
+}
+
+/// Base and count of everything that goes out now.
+fn all_transmitted(sender: &mut Sender, now: u64) -> Vec<(u32, usize)> {
+    std::iter::from_fn(|| transmitted(sender, now).map(|(base, messages)| (base, messages.len()))).collect()
+}
+
 #[test]
-fn the_same_word_twice_resends_at_once_and_its_echoes_do_not() {
+fn exactly_what_is_asked_for_goes_out_again_and_not_twice_at_once() {
     let mut sender = sender(1);
     for i in 0..8u8 {
         sender.push(&[i]).unwrap();
     }
-    let same = |sender: &mut Sender, now| assert_eq!(sender.on_ack(now, &ack_of(1, 3)), AckOutcome::NotNew);
-    assert!(transmitted(&mut sender, 0).is_some());
-    assert_eq!(sender.on_ack(MS, &ack_of(1, 3)), AckOutcome::Advanced);
-    same(&mut sender, MS);
-    assert_eq!(sender.on_ack(MS, &Ack { window: 999, ..ack_of(1, 3) }), AckOutcome::NotNew);
-    assert_eq!(sender.on_ack(MS, &Ack { window: 1000, ..ack_of(1, 3) }), AckOutcome::NotNew);
-    assert_eq!(transmitted(&mut sender, MS), None, "once may be a copy, and a window is news");
-    same(&mut sender, MS);
-    assert_eq!(transmitted(&mut sender, MS).map(|(base, messages)| (base, messages.len())), Some((3, 6)));
-    for _ in 0..10 {
-        same(&mut sender, 2 * MS);
+    assert_eq!(all_transmitted(&mut sender, MS), [(1, 8)]);
+    let missing = [range(2, 2), range(6, 1)];
+    assert_eq!(sender.on_nack(2 * MS, missing.into_iter()), AckOutcome::Advanced);
+    assert_eq!(sender.on_nack(2 * MS, missing.into_iter()), AckOutcome::NotNew, "it is about to go out");
+    assert_eq!(transmitted(&mut sender, 2 * MS), Some((2, vec![vec![1], vec![2]])));
+    assert_eq!(all_transmitted(&mut sender, 2 * MS), [(6, 1)]);
+    assert_eq!(sender.on_nack(3 * MS, missing.into_iter()), AckOutcome::NotNew, "a copy of the question");
+    assert_eq!(sender.on_nack(6 * MS, missing.into_iter()), AckOutcome::Advanced, "it was lost again");
+    assert_eq!(all_transmitted(&mut sender, 6 * MS), [(2, 2), (6, 1)]);
+    assert_eq!(sender.poll_timeout(), Some(26 * MS), "who asks is there: the wait begins anew");
+    assert_eq!((sender.nacks(), sender.timeouts(), sender.resent_messages()), (2, 0, 6));
+    assert_eq!(sender.on_nack(9 * MS, [range(8, 2)].into_iter()), AckOutcome::Advanced, "as far as it was sent");
+    assert_eq!(all_transmitted(&mut sender, 9 * MS), [(8, 1)]);
+    assert_eq!(sender.on_ack(9 * MS, &ack_of(9, 9)), AckOutcome::Advanced);
+    assert_eq!(sender.on_nack(9 * MS, missing.into_iter()), AckOutcome::NotNew, "overtaken");
+    assert_eq!(transmitted(&mut sender, 9 * MS), None);
+}
+
+#[test]
+fn what_has_arrived_beyond_a_gap_does_not_go_out_again() {
+    let mut sender = sender((1 << 32) - 3);
+    let first = sender.end_next();
+    for i in 0..8u8 {
+        sender.push(&[i]).unwrap();
     }
-    assert_eq!(transmitted(&mut sender, 2 * MS), None, "echoes of the same loss");
-    same(&mut sender, 11 * MS);
-    assert_eq!(transmitted(&mut sender, 11 * MS).map(|(base, _)| base), Some(3), "it was lost again");
-    assert_eq!(sender.on_ack(12 * MS, &ack_of(1, 9)), AckOutcome::Advanced);
-    for _ in 0..10 {
-        assert_eq!(sender.on_ack(12 * MS, &ack_of(1, 9)), AckOutcome::NotNew);
+    assert_eq!(all_transmitted(&mut sender, 0).len(), 1);
+    let held = [range(first + 2, 3), range(first + 6, 1)];
+    assert_eq!(sender.on_selective_ack(MS, &ack_of(first, first + 1), held.into_iter()), AckOutcome::Advanced);
+    assert_eq!(sender.on_selective_ack(2 * MS, &ack_of(first, first + 1), held.into_iter()), AckOutcome::NotNew);
+    assert_eq!(sender.poll_timeout(), Some(21 * MS), "a copy is no news");
+    let low = |seq: u64| seq as u32;
+    assert_eq!(
+        all_transmitted(&mut sender, 21 * MS),
+        [(low(first + 1), 1), (low(first + 5), 1), (low(first + 7), 1)],
+        "around what has arrived, across 2^32"
+    );
+    let held_no_more = [range(first + 2, 1)];
+    assert_eq!(sender.on_nack(40 * MS, held_no_more.into_iter()), AckOutcome::Advanced);
+    assert_eq!(all_transmitted(&mut sender, 40 * MS), [(low(first + 2), 1)], "who asks has not");
+    assert_eq!(sender.on_ack(MS, &ack_of(first + 8, first + 8)), AckOutcome::Advanced);
+    assert!(sender.is_drained() && transmitted(&mut sender, 99 * MS).is_none());
+}
+
+#[test]
+fn the_first_goes_out_again_although_it_has_arrived_for_the_word_of_it_may_be_lost() {
+    let mut sender = sender(1);
+    for i in 0..3u8 {
+        sender.push(&[i]).unwrap();
     }
-    assert_eq!(transmitted(&mut sender, 12 * MS), None, "nothing is under way");
-    assert_eq!((sender.fast_resends(), sender.timeouts()), (2, 0));
+    assert_eq!(all_transmitted(&mut sender, 0), [(1, 3)]);
+    sender.on_selective_ack(0, &ack_of(1, 1), [range(1, 3)].into_iter());
+    assert_eq!(all_transmitted(&mut sender, 20 * MS), [(1, 1)]);
+    assert_eq!(all_transmitted(&mut sender, 60 * MS), [(1, 3)], "no news: perhaps it has not after all");
+}
+
+#[test]
+fn after_a_long_silence_a_few_go_out_and_the_last_so_that_the_peer_asks() {
+    let config = SenderConfig { ring_bytes: 1 << 16, messages_max: 1024, in_flight_messages_max: 1024, ..small() };
+    let mut sender = Sender::new(IDENTITY, 1, &config);
+    sender.set_window(1000);
+    for _ in 0..500 {
+        sender.push(&[]).unwrap();
+    }
+    let sent: usize = all_transmitted(&mut sender, 0).iter().map(|(_, count)| count).sum();
+    assert_eq!(sent, 500);
+    let again = all_transmitted(&mut sender, 20 * MS);
+    assert_eq!(again.iter().map(|(_, count)| *count as u64).sum::<u64>(), RESEND_PER_TIMEOUT_MAX + 1);
+    assert_eq!((again[0].0, again.last()), (1, Some(&(500, 1))));
+}
+
+#[test]
+fn what_was_never_sent_can_be_given_up() {
+    let mut sender = sender(1);
+    for i in 0..6u8 {
+        sender.push(&[i]).unwrap();
+    }
+    sender.set_window(2);
+    assert_eq!(all_transmitted(&mut sender, 0), [(1, 2)]);
+    assert!(!sender.withdraw(2), "it is on its way");
+    assert!(sender.withdraw(3) && !sender.withdraw(3) && sender.withdraw(6) && !sender.withdraw(6));
+    assert_eq!(sender.end_next(), 6, "the last number is used again");
+    sender.on_ack(0, &ack_of(3, 3));
+    let mut out = [0; 100];
+    let mut packets = Vec::new();
+    while let Some(bytes) = sender.poll_transmit(0, &mut out) {
+        let (_, packet) = Packet::decode(&out[..bytes]).unwrap();
+        packets.push(match packet {
+            Packet::GapFill { from, count } => (from, count, true),
+            Packet::Data(data) => (data.base_seq(), data.count().into(), false),
+            other => panic!("{other:?}"),
+        });
+        sender.set_window(1000);
+    }
+    assert_eq!(packets, [(3, 1, true), (4, 2, false)]);
+    assert_eq!(sender.on_nack(MS, [range(3, 2)].into_iter()), AckOutcome::Advanced);
+    let bytes = sender.poll_transmit(MS, &mut out).unwrap();
+    assert_eq!(Packet::decode(&out[..bytes]).unwrap().1, Packet::GapFill { from: 3, count: 1 }, "said again as well");
+    assert_eq!(all_transmitted(&mut sender, MS), [(4, 1)]);
+    sender.push(&[9]).unwrap();
+    assert_eq!((sender.withdraw_unsent(), sender.withdraw_unsent(), sender.end_next()), (1, 0, 6));
+    sender.on_ack(MS, &ack_of(6, 6));
+    assert!(sender.is_drained());
+}
+
+#[test]
+fn numbers_given_up_never_close_the_window() {
+    let mut sender = sender(1);
+    sender.set_window(1);
+    sender.push(b"a").unwrap();
+    sender.push(b"b").unwrap();
+    assert!(sender.withdraw(1));
+    let mut out = [0; 100];
+    assert!(sender.poll_transmit(0, &mut out).is_some(), "the word of it");
+    assert_eq!(sender.poll_transmit(0, &mut out), None);
+    assert_eq!(sender.on_ack(0, &Ack { acked_next: 1, received_next: 2, window: 1 }), AckOutcome::Advanced);
+    assert_eq!(transmitted(&mut sender, 0), Some((2, vec![b"b".to_vec()])));
+    assert!(!sender.is_drained());
 }
 
 #[test]
@@ -246,52 +351,159 @@ fn commits_are_acknowledged_by_count_and_time_where_word_is_not_urgent() {
     assert_eq!(receiver.poll_ack(30 * MS).map(|ack| ack.acked_next), Some(66), "10 ms on");
 }
 
+/// A receiver and everything it hands on.
+struct Taker {
+    receiver: Receiver,
+    got: Vec<(u64, Vec<u8>)>,
+    room: usize,
+}
+
+impl Taker {
+    fn new(next: u64) -> Self {
+        let config =
+            ReceiverConfig { window: 100, reorder_messages: 64, reorder_bytes: 4096, ..ReceiverConfig::default() };
+        Taker { receiver: Receiver::new(2, next, &config), got: Vec::new(), room: usize::MAX }
+    }
+
+    fn take(&mut self, now: u64, epoch: u32, base: u64, messages: &[&[u8]]) -> Outcome {
+        let Taker { receiver, got, room } = self;
+        with_data(base as u32, messages, |data| {
+            receiver.on_data(now, epoch, data, |seq, message| put(got, room, seq, message))
+        })
+    }
+
+    fn take_again(&mut self) -> u32 {
+        let Taker { receiver, got, room } = self;
+        receiver.poll_deliver(0, |seq, message| put(got, room, seq, message))
+    }
+
+    fn give_up(&mut self, now: u64, from: u64, count: u32) -> Outcome {
+        let Taker { receiver, got, room } = self;
+        receiver.on_gap_fill(now, from as u32, count, |seq, message| put(got, room, seq, message))
+    }
+
+    fn asks(&mut self, now: u64) -> Vec<(u32, u32)> {
+        let mut out = [range(0, 0); 3];
+        let mut asked = Vec::new();
+        loop {
+            match self.receiver.poll_nack(now, &mut out) {
+                0 => return asked,
+                ranges => asked.extend(out[..ranges].iter().map(|range| (range.from, range.count))),
+            }
+        }
+    }
+
+    fn held(&self) -> Vec<(u32, u32)> {
+        let mut out = [range(0, 0); 9];
+        let ranges = self.receiver.held_ranges(&mut out);
+        out[..ranges].iter().map(|range| (range.from, range.count)).collect()
+    }
+
+    fn seqs(&self) -> Vec<u64> {
+        self.got.iter().map(|(seq, _)| *seq).collect()
+    }
+}
+
+fn put(got: &mut Vec<(u64, Vec<u8>)>, room: &mut usize, seq: u64, message: &[u8]) -> bool {
+    let fits = *room > 0;
+    if fits {
+        *room -= 1;
+        got.push((seq, message.to_vec()));
+    }
+    fits
+}
+
+const TWO: &[&[u8]] = &[b"a", b"b"];
+
 #[test]
 fn each_outcome() {
-    let config = ReceiverConfig { window: 100, ..ReceiverConfig::default() };
-    let mut receiver = Receiver::new(2, u64::from(u32::MAX), &config);
-    let mut got = Vec::new();
-    let mut take = |receiver: &mut Receiver, epoch, base: u64, messages: &[&[u8]], room: usize| {
-        with_data(base as u32, messages, |data| {
-            let mut left = room;
-            receiver.on_data(0, epoch, data, |seq, message| {
-                let fits = left > 0;
-                if fits {
-                    left -= 1;
-                    got.push((seq, message.to_vec()));
-                }
-                fits
-            })
-        })
-    };
     let next = u64::from(u32::MAX);
-    let two: &[&[u8]] = &[b"a", b"b"];
-    assert_eq!(take(&mut receiver, 2, next, two, 9), Outcome::Deliver { delivered: 2, refused: 0 });
-    assert_eq!(take(&mut receiver, 2, next, two, 9), Outcome::Duplicate);
-    assert_eq!(receiver.poll_ack(0).map(|ack| ack.received_next), Some(1), "a duplicate is answered at once");
-    assert_eq!(take(&mut receiver, 2, next + 1, two, 9), Outcome::Deliver { delivered: 1, refused: 0 }, "its new half");
-    assert_eq!(take(&mut receiver, 2, next + 5, two, 9), Outcome::Gap { from: next + 3, count: 2 });
-    assert_eq!(take(&mut receiver, 2, next + 3 + 99, two, 9), Outcome::Gap { from: next + 3, count: 99 });
+    let mut taker = Taker::new(next);
+    assert_eq!(taker.take(0, 2, next, TWO), Outcome::Deliver { delivered: 2, refused: 0 });
+    assert_eq!(taker.take(0, 2, next, TWO), Outcome::Duplicate);
+    assert_eq!(taker.receiver.poll_ack(0).map(|ack| ack.received_next), Some(1), "a duplicate is answered at once");
+    assert_eq!(taker.take(0, 2, next + 1, TWO), Outcome::Deliver { delivered: 1, refused: 0 }, "its new half");
+    assert_eq!(taker.take(0, 2, next + 5, TWO), Outcome::Gap { from: next + 3, count: 2, kept: 2 });
+    assert_eq!(taker.take(0, 2, next + 5, TWO), Outcome::Gap { from: next + 3, count: 2, kept: 0 }, "known");
+    assert_eq!(taker.take(0, 2, next + 66, TWO), Outcome::Gap { from: next + 3, count: 63, kept: 1 }, "the last slot");
+    assert_eq!(taker.take(0, 2, next + 3 + 99, TWO), Outcome::Gap { from: next + 3, count: 99, kept: 0 });
     let beyond = Outcome::Resync(ResyncCause::BeyondWindow);
     for jump in [100, 1_000_000_000, (1 << 31) - 1] {
-        assert_eq!(take(&mut receiver, 2, next + 3 + jump, two, 9), beyond);
+        assert_eq!(taker.take(0, 2, next + 3 + jump, TWO), beyond);
+        assert_eq!(taker.give_up(0, next + 3 + jump, 2), beyond);
     }
-    assert_eq!(take(&mut receiver, 1, next + 3, two, 9), Outcome::Stale);
-    assert_eq!(take(&mut receiver, 3, next + 3, two, 9), Outcome::Resync(ResyncCause::UnknownEpoch));
-    assert_eq!(take(&mut receiver, 2, next + 3, two, 1), Outcome::Deliver { delivered: 1, refused: 1 });
-    assert_eq!(take(&mut receiver, 2, next + 3, two, 9), Outcome::Deliver { delivered: 1, refused: 0 });
-    assert_eq!(receiver.received_next(), next + 5);
-    let seqs: Vec<u64> = got.iter().map(|(seq, _)| *seq).collect();
-    assert_eq!(seqs, (next..next + 5).collect::<Vec<_>>());
+    assert_eq!(taker.give_up(0, next + 3, (1 << 31) - 1), beyond);
+    assert_eq!(taker.take(0, 1, next + 3, TWO), Outcome::Stale);
+    assert_eq!(taker.take(0, 3, next + 3, TWO), Outcome::Resync(ResyncCause::UnknownEpoch));
+    assert_eq!(taker.take(0, 2, next + 3, TWO), Outcome::Deliver { delivered: 4, refused: 0 }, "and what had waited");
+    assert_eq!(taker.seqs(), (next..next + 7).collect::<Vec<_>>());
+    assert_eq!((taker.receiver.received_next(), taker.receiver.held()), (next + 7, 1));
+}
+
+#[test]
+fn what_the_owner_has_no_room_for_is_kept_and_offered_again() {
+    let mut taker = Taker::new(1);
+    taker.room = 1;
+    assert_eq!(taker.take(0, 2, 1, &[b"a", b"b", b"c"]), Outcome::Deliver { delivered: 1, refused: 2 });
+    assert!(taker.receiver.is_ready());
+    assert_eq!(taker.take_again(), 0);
+    taker.room = 1;
+    assert_eq!(taker.take_again(), 1);
+    taker.room = 9;
+    assert_eq!(taker.take(0, 2, 4, &[b"d"]), Outcome::Gap { from: 3, count: 1, kept: 1 }, "it waits behind c");
+    assert_eq!((taker.asks(100 * MS), taker.take_again()), (vec![], 2), "nothing of it is missing");
+    let messages: Vec<&[u8]> = taker.got.iter().map(|(_, message)| message.as_slice()).collect();
+    assert_eq!(messages, [b"a", b"b", b"c", b"d"]);
+    assert!(taker.receiver.is_whole());
+}
+
+#[test]
+fn everything_missing_is_asked_for_after_the_delay_and_what_is_held_is_told() {
+    let mut taker = Taker::new(10);
+    for base in [12, 16, 20, 24] {
+        taker.take(0, 2, base, TWO);
+    }
+    assert_eq!(taker.held(), [(12, 2), (16, 2), (20, 2), (24, 2)]);
+    assert_eq!(taker.receiver.poll_ack(10 * MS).map(|ack| ack.received_next), Some(10));
+    let delay = ReceiverConfig::default().reorder_delay_ns;
+    assert_eq!((taker.asks(delay - 1), taker.receiver.poll_nack_timeout()), (vec![], Some(delay)));
+    let missing = vec![(10, 2), (14, 2), (18, 2), (22, 2)];
+    assert_eq!(taker.asks(delay), missing, "all of it, in two packets");
+    assert_eq!(taker.asks(delay), [], "once");
+    assert_eq!(taker.asks(delay + 4 * MS), missing, "and again where nothing came");
+    taker.take(delay + 5 * MS, 2, 14, TWO);
+    taker.take(delay + 5 * MS, 2, 10, TWO);
+    assert_eq!((taker.receiver.received_next(), taker.held()), (18, vec![(20, 2), (24, 2)]));
+    assert_eq!(taker.asks(delay + 9 * MS), [(18, 2), (22, 2)]);
+    taker.take(delay + 9 * MS, 2, 22, TWO);
+    taker.take(delay + 9 * MS, 2, 18, TWO);
+    assert!(taker.receiver.is_whole() && taker.receiver.poll_nack_timeout().is_none());
+    assert_eq!(taker.seqs(), (10..26).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_lost_tail_shows_in_a_heartbeat() {
+    let mut taker = Taker::new(10);
+    assert!(!taker.receiver.on_heartbeat(0, 10) && !taker.receiver.on_heartbeat(0, 9));
+    assert!(!taker.receiver.on_heartbeat(0, 10 + 101), "beyond the window");
+    assert!(taker.receiver.on_heartbeat(0, 13));
+    assert_eq!(taker.asks(MS), [(10, 3)]);
+    taker.receiver.restart(3, 7);
+    assert_eq!((taker.asks(100 * MS), taker.receiver.is_whole()), (vec![], true));
 }
 
 #[test]
 fn numbers_that_never_come_are_skipped_once() {
-    let mut receiver = Receiver::new(2, 10, &ReceiverConfig::default());
-    assert!(!receiver.on_gap_fill(12, 3), "not next");
-    assert!(!receiver.on_gap_fill(7, 3), "all known");
-    assert!(receiver.on_gap_fill(9, 4));
-    assert_eq!((receiver.received_next(), receiver.committed_next()), (13, 10));
+    let mut taker = Taker::new(10);
+    assert_eq!(taker.give_up(0, 12, 3), Outcome::Gap { from: 10, count: 2, kept: 3 });
+    assert_eq!(taker.give_up(0, 7, 3), Outcome::Duplicate);
+    taker.take(0, 2, 15, TWO);
+    assert_eq!(taker.asks(MS), [(10, 2)]);
+    assert_eq!(taker.take(0, 2, 10, TWO), Outcome::Deliver { delivered: 4, refused: 0 });
+    assert_eq!(taker.seqs(), [10, 11, 15, 16]);
+    assert_eq!(taker.give_up(0, 16, 4), Outcome::Deliver { delivered: 0, refused: 0 });
+    assert_eq!((taker.receiver.received_next(), taker.receiver.committed_next()), (20, 10));
+    assert!(taker.receiver.is_whole());
 }
 
 #[test]

@@ -532,6 +532,7 @@ where
         command_bytes_max: config.command_bytes_max(),
         window: config.window,
         sessions_max: config.sessions_max,
+        reorder_bytes: config.session_reorder_bytes,
     };
     let mut sequencer =
         Sequencer::new(rx, log, sequencer_config, machine.sessions(), control_tx, deadline.clone(), arrivals.clone());

@@ -42,7 +42,7 @@ pub fn run(data: &[u8]) -> bool {
 
 impl Driver {
     fn step(&mut self, input: &mut Input<'_>) {
-        match input.u8() % 6 {
+        match input.u8() % 8 {
             0 => {
                 let datagram = input.short_bytes();
                 self.receive(datagram);
@@ -54,6 +54,8 @@ impl Driver {
                 let _ = self.link.send(&message[..input.u8().into()]);
             }
             4 => self.transmit(),
+            6 => drop(self.link.withdraw(u64::from(input.u8()))),
+            7 => drop(self.link.withdraw_unsent()),
             _ => {
                 if input.u8() == 0xff {
                     self.link.close();
