@@ -32,6 +32,12 @@ const REST_ALONE: Duration = Duration::from_millis(1);
 /// After somebody was last heard, it rests briefly for so long.
 const HEARD_NS: u64 = 3_000_000_000;
 
+/// How long the last commit is told at the end: a heartbeat, so that it is told twice.
+const LAST_WORDS_NS: u64 = 25_000_000;
+
+/// How long a stop waits for the last commit, and for replicas that miss something.
+const STOP_PATIENCE_NS: u64 = 500_000_000;
+
 /// A port of UDP and TCP alike is looked for so often, where any will do.
 const PORT_TRIES: usize = 16;
 
@@ -137,8 +143,12 @@ pub(super) fn run(seed: Seed) -> (StageName, Result<StageReport, String>) {
     let _ = pin::sleep_precisely();
     let lifecycle = seed.lifecycle.clone();
     let report = Server::new(seed).map(|mut server| {
-        while !lifecycle.failed() && lifecycle.final_seq().is_none() {
+        let mut last_words = None;
+        while !lifecycle.failed() {
             let now = clock::monotonic_ns();
+            if lifecycle.final_seq().is_some_and(|last| server.is_through(now, last, &mut last_words)) {
+                break;
+            }
             if server.poll(now) == 0 {
                 std::thread::sleep(server.rest(now));
             }
@@ -149,6 +159,12 @@ pub(super) fn run(seed: Seed) -> (StageName, Result<StageReport, String>) {
         lifecycle.fail(format!("feed server: {error}"));
     }
     (StageName::FeedServer, report.map_err(|error| error.to_string()))
+}
+
+/// The end of a server.
+struct LastWords {
+    stopping_at: Nanos,
+    committed_at: Option<Nanos>,
 }
 
 struct Server {
@@ -273,6 +289,19 @@ impl Server {
             Some(at) if now.saturating_sub(at) < HEARD_NS => REST,
             _ => REST_ALONE,
         }
+    }
+
+    /// In a graceful stop: whether the last commit has been told for as long as a heartbeat and every replica that is heard of has
+    /// all of the log, or they were waited for long enough.
+    fn is_through(&self, now: Nanos, last: Seq, since: &mut Option<LastWords>) -> bool {
+        let words = since.get_or_insert(LastWords { stopping_at: now, committed_at: None });
+        if self.commit >= last {
+            words.committed_at.get_or_insert(now);
+        }
+        let told = words.committed_at.is_some_and(|at| now.saturating_sub(at) >= LAST_WORDS_NS);
+        let mut followed = self.reporter.iter().flat_map(Reporter::followed);
+        let all_have_it = followed.all(|replica| replica.status.durable >= last);
+        told && all_have_it || now.saturating_sub(words.stopping_at) >= STOP_PATIENCE_NS
     }
 
     fn note_reporter(&mut self) {

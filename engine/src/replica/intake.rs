@@ -30,6 +30,9 @@ const PAUSE_NS: u64 = 1_000_000_000;
 /// The leader says so long that more is committed than the feed brings, until it is fetched in bulk.
 const STALE_NS: u64 = 1_000_000_000;
 
+/// Polls that brought bytes and no frame, after which it is taken to be a snapshot that comes: a message has fewer pieces.
+const FRUITLESS_MAX: u32 = 64;
+
 /// How an intake is set up.
 #[derive(Clone, Debug)]
 pub struct IntakeConfig {
@@ -99,6 +102,8 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     shown: ReplicaState,
     /// Transfers that failed in a row.
     failures: usize,
+    /// Polls in a row that brought much and no frame: a snapshot is coming.
+    fruitless: u32,
     /// Somebody who has the log has said that this one is its beginning.
     joined: bool,
     silent: bool,
@@ -172,6 +177,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             phase: Phase::Pause { until: 0, at: Seq::ZERO },
             shown: ReplicaState::Joining,
             failures: 0,
+            fruitless: 0,
             joined: false,
             silent: false,
             refused: false,
@@ -270,6 +276,12 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             admission
         });
         *bulk_frames += taken;
+        self.fruitless = if taken > 0 { 0 } else { self.fruitless + u32::from(progress != BulkProgress::Working(0)) };
+        if taken > 0 && self.shown == ReplicaState::Joining {
+            self.shown = ReplicaState::CatchingUp;
+        } else if self.fruitless > FRUITLESS_MAX {
+            self.shown = ReplicaState::FetchingSnapshot;
+        }
         self.follow_door();
         match progress {
             BulkProgress::Working(work) => work,
@@ -326,7 +338,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     }
 
     fn begin_bulk(&mut self, now: Nanos, shown: ReplicaState) {
-        self.shown = shown;
+        (self.shown, self.fruitless) = (shown, 0);
         self.phase = Phase::Bulk;
         self.bulk.begin(now, self.door.next_seq(), self.door.epoch());
     }
@@ -351,6 +363,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             self.committed.raise(committed);
         }
         let readable = committed.min(durable);
+        self.board.set(Figure::Committed, readable.0);
         if readable > self.marked() {
             self.commit_mark.set(readable);
         }
@@ -454,7 +467,6 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             (Figure::Received, self.door.next_seq().0 - 1),
             (Figure::Durable, self.watermarks.durable().0),
             (Figure::LeaderCommit, self.tracker.word().map_or(0, |(_, commit)| commit.0)),
-            (Figure::Committed, self.tracker.committed().min(self.watermarks.durable()).0),
             (Figure::FeedFrames, self.feed_frames),
             (Figure::BulkFrames, self.bulk_frames),
             (Figure::Requests, counters.repair.requests),
