@@ -9,10 +9,11 @@ use std::process::{Command as Process, Stdio};
 use std::time::Duration;
 
 use support::{Answer, Command, Mailbox, TestClient, config};
-use ticktape::config::{ApplianceConfig, CaptureConfig, EventsConfig, FeedConfig};
+use ticktape::config::{ApplianceConfig, CaptureConfig, EventsConfig, FeedConfig, SnapshotConfig};
 use ticktape::feed::{FeedSession, MoldPacket, MoldRequest};
+use ticktape::link::Tier;
 use ticktape::pipeline::{Appliance, Report, StageName};
-use ticktape::{Encode, link::Tier};
+use ticktape::{Encode, Seq};
 
 /// Reached only where something does not come that must.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -183,6 +184,35 @@ fn who_missed_events_is_given_them_and_those_before_a_restart_too() {
     assert_eq!(repaired(at, 2, 15, 6), (15..=20).map(event).collect::<Vec<_>>(), "rebuilt from the log");
     let report = stop(appliance);
     assert_eq!(report.counter(StageName::Egress, "events_repaired"), 6);
+}
+
+#[test]
+fn numbers_go_on_behind_a_snapshot_and_what_is_before_it_is_said_to_be_too_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = Listener::new();
+    let mut config = with_events(dir.path(), &a, None);
+    config.snapshots = Some(SnapshotConfig { every_frames: 40, ..SnapshotConfig::default() });
+    let appliance = start(&config);
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    client.ask(&Command::Announce { times: 30, bytes: 1 });
+    client.until_with("a snapshot", |client| {
+        client.ask(&Command::Add(1));
+        appliance.covered() > Seq(40)
+    });
+    client.until_acked();
+    stop(appliance);
+
+    let appliance = start(&config);
+    let about = appliance.choices();
+    assert!(about.recovery.starts_with("the snapshot after seq "), "{}", about.recovery);
+    assert!(about.events.as_ref().unwrap().contains("from event 31"), "{:?}", about.events);
+    let mut asker = Listener::new();
+    let session = FeedSession::new(u32::from_str_radix("EVNT", 36).unwrap(), 2).unwrap().encode();
+    let request = MoldRequest { session, sequence: 5, count: 3 };
+    asker.socket.send_to(&request.encode(), appliance.events_repair_addr().unwrap()).unwrap();
+    asker.take();
+    assert_eq!(asker.heartbeats.last().map(|heartbeat| heartbeat.1), Some(31), "the oldest number that there is");
+    stop(appliance);
 }
 
 #[test]
