@@ -7,7 +7,8 @@
 //!                                                        └─► Medium: a volatile cache over a durable medium
 //! ```
 //!
-//! Who owns what: [`rng`] all chance, [`clock`] all time, [`nic`] and [`disk`] stand in for the ports' backends.
+//! Who owns what: [`rng`] all chance, [`clock`] all time, [`nic`] and [`disk`] stand in for the ports' backends, `world` decides
+//! what happens and who is next, `ledger` knows what must hold. [`simulate()`] runs one world, [`vopr()`] many.
 //! `fuzz/` feeds hostile bytes to every parser, and `tests/corpus.rs` runs its corpus with the ordinary tests.
 //!
 //! Invariant: a run follows from its seed and configuration alone; nothing here reads a clock, the environment or a system's random numbers.
@@ -15,6 +16,15 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+mod customer;
 pub mod disk;
+mod host;
+mod ledger;
 pub mod nic;
 pub mod rng;
+pub mod services;
+pub mod simulate;
+mod world;
+
+pub use rng::{Ppm, Rng, Seed};
+pub use simulate::{Batch, Failure, Faults, Report, SimConfig, simulate, vopr};

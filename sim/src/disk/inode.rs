@@ -133,6 +133,16 @@ impl Inode {
         }
     }
 
+    /// A flush of everything up to `number` failed in the device: of its cache any sector may be gone, and reads know it at once.
+    pub(super) fn fail_flush(&mut self, number: u64, rng: &mut Rng) {
+        let dirty = self.dirty.iter().filter(|(_, sector)| sector.versions[0].number <= number);
+        let gone: Vec<usize> = dirty.map(|(&index, _)| index).filter(|_| rng.flip()).collect();
+        for index in gone {
+            let sector = self.dirty.remove(&index).expect("it was just there");
+            self.show(index, &sector.durable);
+        }
+    }
+
     /// Whether anything would be lost with the power.
     pub(super) fn is_dirty(&self) -> bool {
         !self.dirty.is_empty() || !self.lens.is_empty()

@@ -119,6 +119,8 @@ pub(super) struct State {
     pub(super) number: u64,
     /// Power losses: a disk that was opened before one is no use after it.
     pub(super) generation: u64,
+    /// Operations left before everything fails, if that is to come.
+    fuse: Option<u64>,
     /// Nothing completes before.
     pub(super) stalled_until: Nanos,
     pub(super) counters: MediumCounters,
@@ -127,6 +129,18 @@ pub(super) struct State {
 pub(super) type Errno = i32;
 
 impl State {
+    /// Whether the operation that completes now is one too many.
+    pub(super) fn burns_fuse(&mut self) -> bool {
+        match &mut self.fuse {
+            None => false,
+            Some(0) => true,
+            Some(left) => {
+                *left -= 1;
+                false
+            }
+        }
+    }
+
     pub(super) fn next_number(&mut self) -> u64 {
         self.number += 1;
         self.number
@@ -261,6 +275,7 @@ impl Medium {
             disks: 0,
             number: 0,
             generation: 0,
+            fuse: None,
             stalled_until: 0,
             counters: MediumCounters::default(),
         })))
@@ -281,6 +296,11 @@ impl Medium {
         self.lock().faults = faults;
     }
 
+    /// As [`Medium::set_faults`]; returns what befell operations before.
+    pub fn replace_faults(&self, faults: DiskFaults) -> DiskFaults {
+        std::mem::replace(&mut self.lock().faults, faults)
+    }
+
     /// So much fits from now on; what is there stays.
     pub fn set_capacity(&self, bytes: u64) {
         self.lock().config.capacity = bytes;
@@ -295,6 +315,17 @@ impl Medium {
     pub fn stall(&self, ns: u64) {
         let mut state = self.lock();
         state.stalled_until = state.time.now() + ns;
+    }
+
+    /// After so many more operations every one fails and does nothing, until told otherwise: a process that dies in the middle of what it
+    /// does without coming back to its caller.
+    pub fn set_fuse(&self, operations: Option<u64>) {
+        self.lock().fuse = operations;
+    }
+
+    /// Whether the fuse has blown.
+    pub fn is_fuse_blown(&self) -> bool {
+        self.lock().fuse == Some(0)
     }
 
     /// The power is lost. Ports that were open are of no use any more: drop them first, so that what they had under way is cut off.

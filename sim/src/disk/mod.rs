@@ -3,7 +3,7 @@
 //! Faults. At power loss, for each sector of 512 bytes that was not synced: it is as before, as any of its later writes, or half of it is; the
 //! file's length likewise; of names that were made, moved or taken away only those in a synced directory are sure. Of what
 //! was under way, any part was done. Completions late and in any order; short writes; EIO of a write (any part of it done), a read, a sync (after
-//! which the system takes the pages for clean, and no later sync writes them); a full disk; and foul play that no software
+//! which, behind a page cache, the pages count as clean and no later sync writes them; past it, any of them may be gone); a full disk; and foul play that no software
 //! can prevent: writes that are lost or go elsewhere although they were reported done, bits that rot.
 //!
 //! Enforced: the alignment of direct I/O, the depth, and that nobody uses a buffer that is lent or a file that is closed.

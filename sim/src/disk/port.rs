@@ -114,8 +114,13 @@ impl SimDisk {
         }
         let medium = self.medium.clone();
         let mut state = medium.lock();
-        let result =
-            if state.generation == self.generation { self.run_now(&mut state, work, number) } else { Err(libc::EBADF) };
+        let result = if state.burns_fuse() {
+            Err(libc::EIO)
+        } else if state.generation == self.generation {
+            self.run_now(&mut state, work, number)
+        } else {
+            Err(libc::EBADF)
+        };
         state.counters.errors += u64::from(result == Err(libc::EIO));
         Completion { token, result: result.map_err(|errno| DiskError { op: name, errno }) }
     }
@@ -163,11 +168,9 @@ impl SimDisk {
                 return self.write_now(state, (file, offset), (buffer, start, len), durable);
             }
             Work::Sync(file) => {
-                let inode = self.file(file).inode;
+                let Open { inode, direct, .. } = self.file(file);
                 if fails(state, |faults| faults.sync_error) {
-                    state.counters.sync_errors += 1;
-                    state.inodes[inode].forsake(number);
-                    return Err(libc::EIO);
+                    return Err(fail_sync(state, inode, direct, number));
                 }
                 state.counters.syncs += 1;
                 state.inodes[inode].sync(number);
@@ -255,9 +258,7 @@ impl SimDisk {
         state.counters.bytes_written += done as u64;
         if durable {
             if fails(state, |faults| faults.sync_error) {
-                state.counters.sync_errors += 1;
-                state.inodes[open.inode].forsake(number);
-                return Err(libc::EIO);
+                return Err(fail_sync(state, open.inode, open.direct, number));
             }
             state.inodes[open.inode].sync_range(number, at, done);
         }
@@ -302,6 +303,17 @@ impl SimDisk {
 fn fails(state: &mut State, chance: impl FnOnce(&super::DiskFaults) -> Ppm) -> bool {
     let chance = chance(&state.faults);
     state.rng.chance(chance)
+}
+
+/// A sync fails: as a page cache fails it, or as a device's cache does.
+fn fail_sync(state: &mut State, inode: usize, direct: bool, number: u64) -> Errno {
+    state.counters.sync_errors += 1;
+    if direct {
+        state.inodes[inode].fail_flush(number, &mut state.rng);
+    } else {
+        state.inodes[inode].forsake(number);
+    }
+    libc::EIO
 }
 
 /// Writes any of the sectors.

@@ -171,7 +171,7 @@ fn a_sync_covers_what_had_completed_before_it_began() {
 
 #[test]
 fn pages_count_as_clean_after_a_failed_sync() {
-    let mut rig = Rig::new(6);
+    let mut rig = Rig::with(6, DiskConfig { direct: false, ..DiskConfig::default() });
     let file = rig.open("a", OpenMode::Create);
     rig.sync_dir();
     rig.write(file, 0, &sector(1), false).unwrap();
@@ -184,6 +184,36 @@ fn pages_count_as_clean_after_a_failed_sync() {
     rig.sync(file).unwrap();
     rig.lose_power(NOTHING);
     assert_eq!(rig.contents("a"), Some([sector(0), sector(2)].concat()));
+}
+
+#[test]
+fn a_failed_flush_may_take_what_the_device_had_not_written() {
+    let mut rig = Rig::new(13);
+    let file = rig.open("a", OpenMode::Create);
+    rig.write(file, 0, &[1; 32 << 10], false).unwrap();
+    rig.sync(file).unwrap();
+    rig.write(file, 0, &[2; 32 << 10], false).unwrap();
+    rig.medium.set_faults(DiskFaults { sync_error: Ppm::ALWAYS, ..DiskFaults::NONE });
+    assert_eq!(rig.sync(file), Err(libc::EIO));
+    rig.medium.set_faults(DiskFaults::NONE);
+    let found = rig.contents("a").unwrap();
+    assert!(found.contains(&1) && found.contains(&2), "some are gone and some are not");
+    rig.sync(file).unwrap();
+    rig.sync_dir();
+    rig.lose_power(NOTHING);
+    assert_eq!(rig.contents("a"), Some(found), "what a later flush takes is what was read");
+}
+
+#[test]
+fn a_blown_fuse_ends_everything() {
+    let mut rig = Rig::new(14);
+    rig.medium.set_fuse(Some(1));
+    let file = rig.open("a", OpenMode::Create);
+    assert!(rig.medium.is_fuse_blown());
+    assert_eq!(rig.write(file, 0, &sector(1), true), Err(libc::EIO));
+    rig.medium.set_fuse(None);
+    assert_eq!(rig.contents("a"), Some(Vec::new()));
+    rig.write(file, 0, &sector(1), true).unwrap();
 }
 
 #[test]

@@ -1,0 +1,158 @@
+//! A client of the box, and what it knows: what it asked for, what it was promised, what it was told.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+
+use ticktape::Nanos;
+use ticktape::client::Client;
+use ticktape::link::{ClientConfig, CloseReason, Event, SenderConfig};
+use ticktape_nic::Nic;
+
+use crate::host::DATAGRAM_BYTES;
+use crate::nic::{Network, QueueConfig, SimRx, SimTx};
+
+/// One thing that a client was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) log_seq: u64,
+    pub(crate) client_seq: u64,
+    pub(crate) output: Vec<u8>,
+}
+
+/// A client, over all its incarnations.
+pub(crate) struct Customer {
+    pub(crate) session: u64,
+    address: SocketAddrV4,
+    server: SocketAddrV4,
+    client_epoch: u32,
+    schema: u32,
+    link: Client<SimRx, SimTx>,
+    /// What it asked for, by epoch and seq.
+    pub(crate) asked: BTreeMap<(u32, u64), Vec<u8>>,
+    /// What it was promised: inputs of an epoch before a seq.
+    pub(crate) promised: BTreeMap<u32, u64>,
+    /// What it was told, by event seq.
+    pub(crate) told: BTreeMap<u64, Told>,
+    next_event: u64,
+    pub(crate) reconnects: u64,
+    pub(crate) events_too_old: u64,
+}
+
+/// What a poll came upon that must not be.
+pub(crate) type Complaint = (&'static str, String);
+
+impl Customer {
+    pub(crate) fn new(
+        session: u64,
+        schema: u32,
+        address: SocketAddrV4,
+        server: SocketAddrV4,
+        network: &Network,
+    ) -> Self {
+        Customer {
+            session,
+            address,
+            server,
+            client_epoch: 1,
+            schema,
+            link: open(session, 1, schema, 1, address, server, network),
+            asked: BTreeMap::new(),
+            promised: BTreeMap::new(),
+            told: BTreeMap::new(),
+            next_event: 1,
+            reconnects: 0,
+            events_too_old: 0,
+        }
+    }
+
+    /// Asks for something; false where too much is under way.
+    pub(crate) fn ask(&mut self, input: Vec<u8>) -> bool {
+        match self.link.send(&input) {
+            Ok(client_seq) => {
+                self.asked.insert((self.client_epoch, client_seq), input);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Its process ends and begins anew, knowing only what it had written down.
+    pub(crate) fn restart(&mut self, network: &Network) {
+        self.client_epoch += 1;
+        self.link =
+            open(self.session, self.client_epoch, self.schema, self.next_event, self.address, self.server, network);
+    }
+
+    /// One duty cycle.
+    pub(crate) fn poll(&mut self, now: Nanos) -> Result<usize, Complaint> {
+        let mut complaint = None;
+        let (told, next_event, promised) = (&mut self.told, &mut self.next_event, &mut self.promised);
+        let (epoch, reconnects, too_old) = (self.client_epoch, &mut self.reconnects, &mut self.events_too_old);
+        let work = self.link.poll(now, |event| match event {
+            Event::Output { event_seq, message } => {
+                if event_seq != *next_event {
+                    let what = format!("event {event_seq} came where {next_event} was due");
+                    complaint.get_or_insert(("each event once and in order", what));
+                }
+                *next_event = event_seq + 1;
+                let output = message.output.to_vec();
+                told.insert(event_seq, Told { log_seq: message.log_seq, client_seq: message.client_seq, output });
+            }
+            Event::Acked { next } | Event::Opened { committed_next: next, .. } => {
+                let before = promised.entry(epoch).or_insert(1);
+                if next < *before {
+                    let what = format!("inputs before {before} were acknowledged, now only those before {next}");
+                    complaint.get_or_insert(("acknowledgements are not taken back", what));
+                }
+                *before = next.max(*before);
+            }
+            Event::Resync { gap, from, next } => {
+                if next < from {
+                    let what = format!("{gap:?}: told up to {from}, now back to {next}");
+                    complaint.get_or_insert(("events are not taken back", what));
+                }
+                *too_old += 1;
+                *next_event = next;
+            }
+            Event::Disconnected => *reconnects += 1,
+            Event::Closed(CloseReason::Done) => {}
+            Event::Closed(reason) => {
+                complaint.get_or_insert(("links stay open", reason.to_string()));
+            }
+        });
+        complaint.map_or(Ok(work), Err)
+    }
+
+    /// Whether everything it asked for is acknowledged.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.link.link().is_drained()
+    }
+
+    /// The event that is due next.
+    pub(crate) fn next_event(&self) -> u64 {
+        self.next_event
+    }
+}
+
+#[allow(clippy::too_many_arguments)] // All of it is who it is.
+fn open(
+    session: u64,
+    client_epoch: u32,
+    schema: u32,
+    resume_next: u64,
+    address: SocketAddrV4,
+    server: SocketAddrV4,
+    network: &Network,
+) -> Client<SimRx, SimTx> {
+    let queues =
+        QueueConfig { rx_slots: 64, tx_slots: 16, datagram_bytes_max: DATAGRAM_BYTES, ..QueueConfig::default() };
+    let (rx, tx) = network.open(address, queues).split();
+    let sender = SenderConfig {
+        ring_bytes: 16 << 10,
+        messages_max: 256,
+        datagram_bytes_max: DATAGRAM_BYTES,
+        ..SenderConfig::default()
+    };
+    let config = ClientConfig { session, client_epoch, schema, resume_next, sender, ..ClientConfig::default() };
+    Client::new(rx, tx, server, &config)
+}

@@ -1,0 +1,345 @@
+//! One box: the stages of an appliance, as they are live, over a simulated network and disk.
+//!
+//! They are wired as `pipeline` wires them, and each is polled when the world says so. What is not here: snapshots, the feed, and
+//! what replicas ask for.
+
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+
+use ticktape::config::ApplianceConfig;
+use ticktape::control::CONTROL_QUEUE_MAX;
+use ticktape::egress::{Egress, EgressConfig};
+use ticktape::executor::{Deadline, Executor, step_room_bytes};
+use ticktape::journaler::Journaler;
+use ticktape::link::{DATA_OVERHEAD_BYTES, EventMessage, SenderConfig, Tier};
+use ticktape::log::{LogWriter, SequencedClock};
+use ticktape::machine::{Machine, StepLimits};
+use ticktape::metrics::{Arrivals, Part, StageLatency};
+use ticktape::outputs::{OutputWriter, record_bytes};
+use ticktape::payload::EpochChange;
+use ticktape::pipeline::StartError;
+use ticktape::pipeline::recovery::{Start, start_on};
+use ticktape::sequencer::{Sequencer, SequencerConfig};
+use ticktape::{Kind, Nanos, Seq, Service};
+use ticktape_journal::{JournalConfig, Salts, Strategy, StrategyChoice};
+use ticktape_nic::Nic;
+use ticktape_shm::{Consumer, Follower, Horizon, RingBuilder, RingConfig, Watermarks};
+
+use crate::clock::{SimClock, WorldTime};
+use crate::disk::{Medium, SimDisk};
+use crate::nic::{Network, QueueConfig, SimRx, SimTx};
+use crate::rng::{Rng, Seed};
+
+/// The stream that client commands carry.
+const STREAM_ID: u16 = 2;
+
+/// The largest datagram: little more than the protocol asks for, so that every batch has several.
+pub(crate) const DATAGRAM_BYTES: usize = 576;
+
+/// Frames that the publisher's place-holder passes in one poll.
+const PASSED_PER_POLL_MAX: usize = 64;
+
+/// Polls after which the first frame of a reign is given up: some seconds of virtual time.
+const BEGIN_POLLS_MAX: usize = 1_000_000;
+
+/// Virtual time between two of those, in nanoseconds.
+const BEGIN_POLL_NS: u64 = 5_000;
+
+/// How long frames may wait for space before the appliance gives up, as live.
+const SPACE_PATIENCE_NS: u64 = 2_000_000_000;
+
+/// What is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pollable {
+    /// Takes datagrams and writes the log.
+    Sequencer,
+    /// Takes the log to the disk.
+    Journaler,
+    /// Applies it.
+    Executor,
+    /// Would multicast it.
+    Publisher,
+    /// Lets outputs go.
+    Egress,
+    /// What each of them does once a millisecond.
+    Housekeeping,
+}
+
+impl Pollable {
+    /// All there are.
+    pub const ALL: [Pollable; 6] = [
+        Pollable::Sequencer,
+        Pollable::Journaler,
+        Pollable::Executor,
+        Pollable::Publisher,
+        Pollable::Egress,
+        Pollable::Housekeeping,
+    ];
+}
+
+/// How a box is set up: small everywhere, so that every end is near.
+pub(crate) fn config(listen: SocketAddrV4, rng: &mut Rng) -> ApplianceConfig {
+    let mut config = ApplianceConfig::new(PathBuf::from("/box/journal"), listen);
+    config.tier = Tier::Local;
+    config.datagram_bytes_max = DATAGRAM_BYTES;
+    config.window = *rng.pick(&[16, 64]);
+    config.sessions_max = 8;
+    config.session_bytes = 64 << 10;
+    let capacity = 4 * (config.frame_bytes_max() + config.batch_bytes_max());
+    config.ring.bytes = capacity.next_power_of_two();
+    config.ring.name = None;
+    let segment_bytes = *rng.pick(&[20 << 10, 32 << 10, 64 << 10]);
+    config.journal = JournalConfig {
+        segment_bytes,
+        commit_bytes_max: *rng.pick(&[4 << 10, 8 << 10]),
+        writes_in_flight: *rng.pick(&[1, 2, 4]),
+        seal_delay_ns: *rng.pick(&[100_000, 10_000_000]),
+        strategy: StrategyChoice::Fixed(*rng.pick(&[Strategy::Dsync, Strategy::Flush, Strategy::Group])),
+        prefill_bytes: *rng.pick(&[0, 8 << 10]),
+        fill_bytes_per_ms: *rng.pick(&[4 << 10, 256 << 10]),
+        salts: Salts::System,
+        log_id: 0,
+    };
+    let output_bytes_max = config.datagram_bytes_max - DATA_OVERHEAD_BYTES - EventMessage::head(0, 0).len();
+    config.limits =
+        StepLimits { outputs_per_step_count_max: 128, outputs_per_step_bytes_max: 16 << 10, output_bytes_max };
+    config
+}
+
+/// What a box is started with.
+pub(crate) struct Boot<'a, C> {
+    pub(crate) config: &'a ApplianceConfig,
+    pub(crate) service: &'a C,
+    pub(crate) network: &'a Network,
+    pub(crate) medium: &'a Medium,
+    pub(crate) clock: &'a SimClock,
+    pub(crate) time: &'a WorldTime,
+    pub(crate) queues: QueueConfig,
+    /// Of this start alone: the salts come from it.
+    pub(crate) seed: Seed,
+}
+
+/// A running box.
+pub(crate) struct Host<S: Service> {
+    sequencer: Sequencer<SimRx>,
+    journaler: Journaler<SimDisk>,
+    executor: Executor<S>,
+    published: Consumer,
+    egress: Egress<SimTx>,
+    /// Sees every frame as soon as it is sequenced, and gates nobody.
+    observer: Follower,
+    watermarks: Watermarks,
+    starved_since: Option<Nanos>,
+    /// The last frame that was recovered.
+    pub(crate) recovered: Seq,
+    /// Whether recovery cut something off.
+    pub(crate) cut: bool,
+    pub(crate) epoch: u32,
+}
+
+impl<S: Service> Host<S> {
+    /// Recovers, and makes a new reign durable, as [`ticktape::pipeline::Appliance::start`] does.
+    pub(crate) fn start(boot: &Boot<'_, S::Config>) -> Result<Self, StartError> {
+        let mut config = boot.config.clone();
+        config.journal.salts = Salts::Seeded(boot.seed.0);
+        let config = &config;
+        let open = || boot.medium.open();
+        let egress = egress_config(config, S::SCHEMA_VERSION);
+        let started = start_on::<S, _, _>(config, boot.service, egress, open, open)?;
+        let Start { mut journal, recovered, machine, mut sessions, .. } = started;
+        let epoch = u32::try_from(recovered.last_epoch.max(machine.epoch()) + 1).expect("a few starts");
+        journal.set_epoch(u64::from(epoch));
+        sessions.begin(epoch, machine.sessions());
+
+        let ring = ring_builder(config, epoch).build(recovered.next_seq)?;
+        let [journal_frames, frames, published]: [Consumer; 3] =
+            ring.consumers.try_into().unwrap_or_else(|_| unreachable!("three consumers were asked for"));
+        let observer = ring.tap.follow(recovered.next_seq, Horizon::Sequenced).expect("the ring begins there");
+        let arrivals = Arrivals::new(config.ring.bytes / 32, Part::default());
+        let latency = |after: Seq| StageLatency::new(arrivals.clone(), after);
+        let clock = SequencedClock::new(machine.now(), boot.clock.realtime(), boot.clock.monotonic());
+        let mut log = LogWriter::new(ring.producer, clock, STREAM_ID, config.payload_bytes_max());
+        let last = machine.applied();
+        let mut journaler = Journaler::new(journal_frames, journal, ring.durable, latency(last));
+        begin_epoch::<S>(boot, &mut log, &mut journaler, epoch)?;
+
+        let mut outputs = RingBuilder::new(output_ring_config(config)).heap();
+        outputs.consumer("egress");
+        let mut outputs = outputs.build(Seq::FIRST)?;
+        let records = outputs.consumers.pop().expect("one consumer was asked for");
+        let output_writer = OutputWriter::new(outputs.producer, config.limits.output_bytes_max);
+        let (control_tx, control_rx) = rtrb::RingBuffer::new(CONTROL_QUEUE_MAX);
+        let deadline = Deadline::never();
+        let (rx, tx) = boot.network.open(config.listen, boot.queues).split();
+        let sequencer_config = SequencerConfig {
+            epoch,
+            schema_version: S::SCHEMA_VERSION,
+            datagram_bytes_max: config.datagram_bytes_max,
+            command_bytes_max: config.command_bytes_max(),
+            window: config.window,
+            sessions_max: config.sessions_max,
+        };
+        let sequencer = Sequencer::new(
+            rx,
+            log,
+            sequencer_config,
+            machine.sessions(),
+            control_tx,
+            deadline.clone(),
+            arrivals.clone(),
+        );
+        let executor = Executor::new(frames, machine, output_writer, deadline, latency(last));
+        let watermarks = ring.watermarks.clone();
+        let egress = Egress::new(tx, records, ring.watermarks, ring.commit, control_rx, sessions, latency(last));
+        Ok(Host {
+            sequencer,
+            journaler,
+            executor,
+            published,
+            egress,
+            observer,
+            watermarks,
+            starved_since: None,
+            recovered: last,
+            cut: recovered.cut.is_some(),
+            epoch,
+        })
+    }
+
+    /// One poll; returns the work done.
+    pub(crate) fn poll(&mut self, part: Pollable, clock: &SimClock) -> usize {
+        let now = clock.monotonic();
+        match part {
+            Pollable::Sequencer => self.sequencer.poll(now),
+            Pollable::Journaler => self.journaler.poll(now),
+            Pollable::Executor => self.executor.poll(now),
+            Pollable::Publisher => self.published.poll(PASSED_PER_POLL_MAX, |_| {}),
+            Pollable::Egress => self.egress.poll(now),
+            Pollable::Housekeeping => {
+                self.sequencer.housekeeping(clock.realtime(), now);
+                self.journaler.housekeeping(now);
+                if self.journaler.starved().is_none() {
+                    self.starved_since = None;
+                } else {
+                    self.starved_since.get_or_insert(now);
+                }
+                0
+            }
+        }
+    }
+
+    /// Hands every frame that was sequenced since the last call to `on_frame`.
+    pub(crate) fn observe(&mut self, on_frame: impl FnMut(&[u8])) {
+        self.observer.drain(usize::MAX, on_frame).expect("the observer looks after every poll of the writer");
+    }
+
+    /// Why the box would stop by itself now, if it would.
+    pub(crate) fn fault(&self, clock: &SimClock) -> Option<String> {
+        if let Some(error) = self.journaler.failed() {
+            return Some(format!("journal: {error}"));
+        }
+        let since = self.starved_since?;
+        (clock.monotonic().saturating_sub(since) >= SPACE_PATIENCE_NS).then(|| "journal: no space".to_string())
+    }
+
+    /// Why the service can go no further, if it can't.
+    pub(crate) fn step_error(&self) -> Option<String> {
+        self.executor.failed().map(ToString::to_string)
+    }
+
+    /// The state.
+    pub(crate) fn machine(&self) -> &Machine<S> {
+        self.executor.machine()
+    }
+
+    /// The last frame that is committed.
+    pub(crate) fn committed(&self) -> Seq {
+        self.watermarks.commit()
+    }
+
+    /// Counters that tell what was met.
+    pub(crate) fn count(&self, met: &mut impl FnMut(&'static str, u64)) {
+        let stats = self.journaler.journal().stats();
+        met("journal segments rolled", stats.segments.saturating_sub(1));
+        met("journal seals", stats.seals);
+        met("journal stalls", stats.stalls);
+        met("journal short writes continued", stats.short_writes);
+        met("ticks", self.sequencer.counters().ticks);
+        met("clock alarms", self.sequencer.clock_jumps());
+        met("control queue full", self.sequencer.counters().control_full);
+        met("events resent", self.egress.counters().resent);
+        met("slow sessions", self.egress.counters().slow);
+        met("datagrams without effect", self.sequencer.counters().link.total());
+    }
+}
+
+/// Makes the new reign durable before anything else can be.
+fn begin_epoch<S: Service>(
+    boot: &Boot<'_, S::Config>,
+    log: &mut LogWriter,
+    journaler: &mut Journaler<SimDisk>,
+    epoch: u32,
+) -> Result<(), StartError> {
+    let change = EpochChange { epoch: u64::from(epoch), schema_version: S::SCHEMA_VERSION, service_name: S::NAME };
+    let seq = log.append(boot.clock.monotonic(), Kind::EpochChange, &change.encode(), &[]).expect("the ring is empty");
+    log.publish();
+    for _ in 0..BEGIN_POLLS_MAX {
+        if journaler.durable() >= seq && !journaler.journal().busy() {
+            return Ok(());
+        }
+        journaler.poll(boot.clock.monotonic());
+        if let Some(error) = journaler.failed() {
+            return Err(error.clone().into());
+        }
+        if let Some(error) = journaler.starved() {
+            return Err(error.clone().into());
+        }
+        boot.time.advance(BEGIN_POLL_NS);
+    }
+    panic!("a reign does not begin, and nothing says why");
+}
+
+fn ring_builder(config: &ApplianceConfig, epoch: u32) -> RingBuilder {
+    let mut builder = RingBuilder::new(RingConfig {
+        capacity_bytes: config.ring.bytes,
+        frame_bytes_max: config.frame_bytes_max(),
+        batch_bytes_max: config.batch_bytes_max(),
+        epoch: u64::from(epoch),
+        commit_is_sequenced: config.tier == Tier::Memory,
+    })
+    .heap();
+    let journaler = builder.consumer("journaler");
+    builder.hold_bytes_max(journaler, config.ring.bytes as u64 / 2);
+    builder.consumer("executor");
+    builder.consumer("publisher");
+    builder
+}
+
+fn output_ring_config(config: &ApplianceConfig) -> RingConfig {
+    let frame_bytes_max = record_bytes(config.limits.output_bytes_max);
+    RingConfig {
+        capacity_bytes: (2 * step_room_bytes(&config.limits) + 8 * frame_bytes_max).next_power_of_two(),
+        frame_bytes_max,
+        batch_bytes_max: frame_bytes_max + 8,
+        epoch: 0,
+        commit_is_sequenced: true,
+    }
+}
+
+fn egress_config(config: &ApplianceConfig, schema_version: u32) -> EgressConfig {
+    let sender = SenderConfig {
+        ring_bytes: config.session_bytes,
+        messages_max: (config.session_bytes / 64).clamp(1024, 1 << 20),
+        in_flight_messages_max: config.window * 2,
+        datagram_bytes_max: config.datagram_bytes_max,
+        ..SenderConfig::default()
+    };
+    EgressConfig {
+        epoch: 0,
+        schema_version,
+        tier: config.tier,
+        window: config.window,
+        client_datagram_bytes_max: config.command_bytes_max() + DATA_OVERHEAD_BYTES,
+        sender,
+    }
+}

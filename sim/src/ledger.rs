@@ -1,0 +1,181 @@
+//! What the world knows of the order, and what must hold of it. Each check has a name: it is what a failure is called by.
+
+use std::collections::BTreeMap;
+
+use ticktape::machine::{Machine, Progress, StepLimits};
+use ticktape::payload::Origin;
+use ticktape::{Frame, Kind, Seq, Service, SessionId, Target, Timestamp};
+
+use crate::customer::{Customer, Told};
+
+/// What is wrong: the check's name, and what was found.
+pub(crate) type Wrong = (&'static str, String);
+
+/// Every frame that was sequenced and not lost, as it was first seen.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    frames: Vec<Vec<u8>>,
+    last_stamp: Timestamp,
+    /// The last frame that anyone was told to be committed.
+    pub(crate) committed: Seq,
+}
+
+impl Ledger {
+    /// The last frame.
+    pub(crate) fn last(&self) -> Seq {
+        Seq(self.frames.len() as u64)
+    }
+
+    pub(crate) fn frames(&self) -> &[Vec<u8>] {
+        &self.frames
+    }
+
+    /// Takes down a frame that was just sequenced.
+    pub(crate) fn enter(&mut self, bytes: &[u8]) -> Result<(), Wrong> {
+        let frame = Frame::decode(bytes).map_err(|error| ("frames are sound", error.to_string()))?;
+        let due = self.last().next();
+        if frame.seq != due {
+            return Err(("the order has no gaps", format!("seq {} was sequenced where {due} was due", frame.seq)));
+        }
+        if frame.timestamp < self.last_stamp {
+            let what = format!("seq {due} is stamped {}, after {}", frame.timestamp.0, self.last_stamp.0);
+            return Err(("time does not go back", what));
+        }
+        self.last_stamp = frame.timestamp;
+        self.frames.push(bytes.to_vec());
+        Ok(())
+    }
+
+    /// The box is back, with the log up to `recovered`; `found` is what is on its disk.
+    pub(crate) fn recover(&mut self, recovered: Seq, found: &[Vec<u8>], has_foul_play: bool) -> Result<(), Wrong> {
+        if recovered < self.committed && !has_foul_play {
+            let what = format!("recovered up to {recovered}, acknowledged up to {}", self.committed);
+            return Err(("nothing acknowledged is lost", what));
+        }
+        if recovered > self.last() {
+            return Err((
+                "nothing is made up",
+                format!("recovered up to {recovered}, sequenced up to {}", self.last()),
+            ));
+        }
+        for (index, frame) in found.iter().enumerate().take(recovered.0 as usize) {
+            if *frame != self.frames[index] {
+                return Err(("the order is the same everywhere", format!("seq {} came back different", index + 1)));
+            }
+        }
+        if (found.len() as u64) < recovered.0 {
+            let what = format!("{} frames can be read of {recovered} that were recovered", found.len());
+            return Err(("the log can be read", what));
+        }
+        self.frames.truncate(recovered.0 as usize);
+        self.committed = self.committed.min(recovered);
+        let last = self.frames.last().map(|bytes| Frame::view(bytes).expect("it was decoded").timestamp);
+        self.last_stamp = last.unwrap_or(Timestamp(0));
+        Ok(())
+    }
+}
+
+/// What the log comes to, computed from its beginning.
+pub(crate) struct Replay<S: Service> {
+    pub(crate) machine: Machine<S>,
+    /// What each session has to be told.
+    told: BTreeMap<SessionId, BTreeMap<u64, Told>>,
+}
+
+impl<S: Service> Replay<S> {
+    /// Applies the frames up to `last`.
+    pub(crate) fn of(frames: &[Vec<u8>], last: Seq, service: &S::Config, limits: StepLimits) -> Result<Self, Wrong> {
+        let mut replay = Replay { machine: Machine::genesis(service, limits), told: BTreeMap::new() };
+        for bytes in &frames[..last.0 as usize] {
+            let frame = Frame::view(bytes).expect("it was decoded");
+            loop {
+                let progress = replay.machine.step(&frame);
+                let progress = progress.map_err(|error| ("the log can be replayed", error.to_string()))?;
+                for output in replay.machine.outputs(frame.seq) {
+                    let Target::Session(session) = output.target else { continue };
+                    let told =
+                        Told { log_seq: output.seq.0, client_seq: output.client_seq, output: output.bytes.to_vec() };
+                    replay.told.entry(session).or_default().insert(output.event_seq, told);
+                }
+                if progress == Progress::Applied {
+                    break;
+                }
+            }
+        }
+        Ok(replay)
+    }
+
+    /// A state that was computed live, after the same frame, is this one.
+    pub(crate) fn check_equals(&self, live: &Machine<S>) -> Result<(), Wrong> {
+        assert_eq!(live.applied(), self.machine.applied());
+        if live.state_digest() != self.machine.state_digest() || live.output_hash() != self.machine.output_hash() {
+            let what = format!("after seq {} the live state or outputs differ from the replay's", live.applied());
+            return Err(("replay equals live", what));
+        }
+        Ok(())
+    }
+
+    /// What a client was told is what the log comes to.
+    pub(crate) fn check_told(&self, customer: &Customer) -> Result<(), Wrong> {
+        let nothing = BTreeMap::new();
+        let due = self.told.get(&SessionId(customer.session)).unwrap_or(&nothing);
+        for (event_seq, told) in &customer.told {
+            if due.get(event_seq) != Some(told) {
+                let what = match due.get(event_seq) {
+                    None => {
+                        format!("session {} was told event {event_seq}, which the log does not make", customer.session)
+                    }
+                    Some(due) => format!(
+                        "session {} was told {told:?} as event {event_seq}, the log makes {due:?}",
+                        customer.session
+                    ),
+                };
+                return Err(("clients are told what the log says", what));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every input stands in the order once, in the order it was sent, as it was sent; and every acknowledged one stands there.
+pub(crate) fn check_effects(frames: &[Vec<u8>], customers: &[Customer]) -> Result<(), Wrong> {
+    const NAME: &str = "every input takes effect once";
+    let mut last: BTreeMap<u64, (u32, u64)> = BTreeMap::new();
+    let mut found: BTreeMap<(u64, u32), u64> = BTreeMap::new();
+    for bytes in frames {
+        let frame = Frame::view(bytes).expect("it was decoded");
+        if frame.kind != Kind::SessionInput {
+            continue;
+        }
+        let (origin, command) =
+            Origin::split(frame.payload).ok_or((NAME, format!("seq {} has no origin", frame.seq)))?;
+        let (session, place) = (origin.session.0, (origin.client_epoch, origin.client_seq));
+        let before = last.insert(session, place);
+        if before.is_some_and(|before| before >= place) {
+            return Err((NAME, format!("session {session}: {place:?} stands at seq {} after {before:?}", frame.seq)));
+        }
+        let asked = customers.iter().find(|customer| customer.session == session);
+        if asked.and_then(|customer| customer.asked.get(&place)).map(Vec::as_slice) != Some(command) {
+            return Err((NAME, format!("session {session} never asked for what stands at seq {}", frame.seq)));
+        }
+        let count = found.entry((session, origin.client_epoch)).or_insert(0);
+        *count += 1;
+        if *count != origin.client_seq {
+            return Err((NAME, format!("session {session}: {place:?} at seq {} is its number {count}", frame.seq)));
+        }
+    }
+    for customer in customers {
+        for (&epoch, &next) in &customer.promised {
+            let count = found.get(&(customer.session, epoch)).copied().unwrap_or(0);
+            if count + 1 < next {
+                let what = format!(
+                    "session {}, epoch {epoch}: {} acknowledged, {count} in the log",
+                    customer.session,
+                    next - 1
+                );
+                return Err(("nothing acknowledged is lost", what));
+            }
+        }
+    }
+    Ok(())
+}

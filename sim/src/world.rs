@@ -1,0 +1,672 @@
+//! The world: a box, its clients, what is between them, and chance, which decides who is next.
+//!
+//! A run is a number of steps: each is an input, or a stroke of fate, followed by polls of whatever chance picks. Then all faults stop, and
+//! everything has to come to its end.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ticktape::config::ApplianceConfig;
+use ticktape::pipeline::StartError;
+use ticktape::{Encode, Invariants, Seq, Service};
+use ticktape_journal::{JournalError, JournalReader};
+
+use crate::clock::{SimClock, WorldTime};
+use crate::customer::Customer;
+use crate::disk::{DiskConfig, DiskFaults, Loss, Medium};
+use crate::host::{Boot, DATAGRAM_BYTES, Host, Pollable, config};
+use crate::ledger::{Ledger, Replay, Wrong, check_effects};
+use crate::nic::{LinkFaults, Network, QueueConfig};
+use crate::rng::{Ppm, Rng, Seed};
+use crate::simulate::{Failure, SimConfig};
+
+const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 9000);
+
+/// Polls without any work after which time makes a leap.
+const IDLE_POLLS: u32 = 24;
+
+/// The longest leap, in nanoseconds.
+const LEAP_NS_MAX: u64 = 50_000_000;
+
+/// How long everything may take once faults have stopped, in virtual nanoseconds.
+const PROGRESS_NS_MAX: u64 = 120_000_000_000;
+
+/// Starts that may fail, one after the other, while faults go on.
+const STARTS_MAX: u32 = 3;
+
+/// Happenings that are told of a failed run.
+const NOTES_MAX: usize = 40;
+
+/// What was met, by name.
+pub(crate) type Coverage = BTreeMap<&'static str, u64>;
+
+/// How a run came out, beside failing.
+pub(crate) struct Outcome {
+    pub(crate) trace_hash: u64,
+    pub(crate) coverage: Coverage,
+    pub(crate) virtual_ns: u64,
+    pub(crate) inputs: u64,
+}
+
+pub(crate) struct World<'a, S: Service, G> {
+    sim: &'a SimConfig,
+    service: &'a S::Config,
+    gen_input: G,
+    appliance: ApplianceConfig,
+    queues: QueueConfig,
+    time: WorldTime,
+    network: Network,
+    medium: Medium,
+    clock: SimClock,
+    host: Option<Host<S>>,
+    customers: Vec<Customer>,
+    ledger: Ledger,
+    choose: Rng,
+    fate: Rng,
+    inputs: Rng,
+    /// How often each part is polled, beside the others: cores of unequal speed.
+    speeds: [u64; 6],
+    stalled: Option<(usize, u32)>,
+    has_bad_disk: bool,
+    idle: u32,
+    starts: u64,
+    failed_starts: u32,
+    step: u32,
+    inputs_asked: u64,
+    coverage: Coverage,
+    trace_hash: u64,
+    notes: Option<VecDeque<String>>,
+}
+
+impl<'a, S, G> World<'a, S, G>
+where
+    S: Service + Invariants,
+    G: FnMut(&mut Rng) -> S::Input,
+{
+    pub(crate) fn new(sim: &'a SimConfig, service: &'a S::Config, gen_input: G, tells: bool) -> Self {
+        let seed = Seed(sim.seed);
+        let time = WorldTime::new();
+        let network = Network::new(seed, &time);
+        let mut shape = seed.stream("shape");
+        let disk = DiskConfig { alignment: *shape.pick(&[512, 512, 4096]), ..DiskConfig::default() };
+        let clients = sim.clients as u64;
+        let customer = |index: u64| {
+            let address = SocketAddrV4::new(Ipv4Addr::new(10, 0, 1, index as u8 + 1), 5000);
+            Customer::new(index + 1, S::SCHEMA_VERSION, address, SERVER, &network)
+        };
+        World {
+            sim,
+            service,
+            gen_input,
+            appliance: config(SERVER, &mut shape),
+            queues: QueueConfig {
+                rx_slots: *shape.pick(&[4, 64]),
+                tx_slots: *shape.pick(&[2, 16]),
+                datagram_bytes_max: DATAGRAM_BYTES,
+                block: Ppm::percent(*shape.pick(&[0, 0, 20])),
+            },
+            customers: (0..clients).map(customer).collect(),
+            medium: Medium::new(seed, &time, disk),
+            clock: SimClock::new(&time),
+            network,
+            time,
+            host: None,
+            ledger: Ledger::default(),
+            choose: seed.stream("schedule"),
+            fate: seed.stream("fate"),
+            inputs: seed.stream("inputs"),
+            speeds: std::array::from_fn(|_| shape.between(1, 12)),
+            stalled: None,
+            has_bad_disk: shape.chance(Ppm::percent(30)),
+            idle: 0,
+            starts: 0,
+            failed_starts: 0,
+            step: 0,
+            inputs_asked: 0,
+            coverage: Coverage::new(),
+            trace_hash: sim.seed,
+            notes: tells.then(VecDeque::new),
+        }
+    }
+
+    /// The whole run. A stage that panics fails it, as anything else does.
+    pub(crate) fn run(mut self) -> Result<Outcome, Failure> {
+        let ran = catch_unwind(AssertUnwindSafe(|| self.live()));
+        let result = ran.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default();
+            Err(("no stage panics", text))
+        });
+        match result {
+            Ok(()) => {
+                self.count_all();
+                let World { trace_hash, coverage, time, inputs_asked: inputs, .. } = self;
+                Ok(Outcome { trace_hash, coverage, virtual_ns: time.now(), inputs })
+            }
+            Err((check, detail)) => Err(Failure {
+                seed: self.sim.seed,
+                step: self.step,
+                check,
+                detail,
+                last_events: self.notes.into_iter().flatten().collect(),
+            }),
+        }
+    }
+
+    fn live(&mut self) -> Result<(), Wrong> {
+        self.start(true)?;
+        while self.step < self.sim.steps {
+            self.step += 1;
+            if self.host.is_none() {
+                if !self.fate.chance(Ppm::percent(30)) {
+                    self.polls(4)?;
+                    continue;
+                }
+                self.start(false)?;
+            }
+            self.take_a_step()?;
+        }
+        self.calm();
+        self.finish()
+    }
+
+    fn take_a_step(&mut self) -> Result<(), Wrong> {
+        let faults = &self.sim.faults;
+        // A whole number of thousandths each; what is left is inputs.
+        let chances = [
+            (faults.power, 12),
+            (faults.kill, 8),
+            (faults.network, 30),
+            (faults.disk, 30),
+            (faults.clock, 10),
+            (faults.stall, 30),
+            (faults.clients, 10),
+            (faults.full, 8),
+        ];
+        let mut draw = self.fate.below(1000);
+        let mut stroke = None;
+        for (index, (is_on, thousandths)) in chances.into_iter().enumerate() {
+            if draw < thousandths {
+                stroke = is_on.then_some(index);
+                break;
+            }
+            draw -= thousandths;
+        }
+        match stroke {
+            Some(0) => self.lose_power()?,
+            Some(1) => self.kill("process killed")?,
+            Some(2) => self.change_network(),
+            Some(3) => self.change_disk(),
+            Some(4) => self.disturb_clock(),
+            Some(5) => self.stall(),
+            Some(6) => self.restart_a_client(),
+            Some(7) => self.fill_disk(),
+            _ => self.ask(),
+        }
+        let polls = self.choose.between(1, 40);
+        self.polls(polls)
+    }
+
+    // What happens.
+
+    fn ask(&mut self) {
+        let index = self.inputs.index(self.customers.len());
+        for _ in 0..self.inputs.between(1, 4) {
+            let input = (self.gen_input)(&mut self.inputs).to_bytes();
+            if !self.customers[index].ask(input) {
+                self.meet("client told to wait", 1);
+                break;
+            }
+            self.inputs_asked += 1;
+        }
+    }
+
+    fn lose_power(&mut self) -> Result<(), Wrong> {
+        let Some(host) = self.host.take() else { return Ok(()) };
+        self.leave(&host)?;
+        drop(host);
+        self.network.close(SERVER);
+        let loss = Loss::any(&mut self.fate);
+        self.medium.lose_power(loss);
+        self.clock.reboot();
+        self.meet("power lost", 1);
+        self.note(|_| format!("power lost: {loss:?}"));
+        Ok(())
+    }
+
+    fn kill(&mut self, why: &'static str) -> Result<(), Wrong> {
+        let Some(host) = self.host.take() else { return Ok(()) };
+        self.leave(&host)?;
+        drop(host);
+        self.network.close(SERVER);
+        self.meet(why, 1);
+        self.note(|_| why.to_string());
+        Ok(())
+    }
+
+    /// The box is about to go: what it has computed must be what the log comes to.
+    fn leave(&mut self, host: &Host<S>) -> Result<(), Wrong> {
+        let live = host.machine();
+        let replay = Replay::<S>::of(self.ledger.frames(), live.applied(), self.service, self.appliance.limits)?;
+        replay.check_equals(live)?;
+        let coverage = &mut self.coverage;
+        host.count(&mut |name, times| *coverage.entry(name).or_insert(0) += times);
+        Ok(())
+    }
+
+    fn change_network(&mut self) {
+        let fate = &mut self.fate;
+        let rate = |fate: &mut Rng| Ppm(*fate.pick(&[0, 0, 1_000, 20_000, 200_000]));
+        let faults = LinkFaults {
+            loss: rate(fate),
+            duplicate: rate(fate),
+            reorder: rate(fate),
+            corrupt: rate(fate),
+            delay_ns: *fate.pick(&[1_000, 10_000, 1_000_000]),
+            jitter_ns: *fate.pick(&[0, 2_000, 500_000]),
+            straggle: rate(fate),
+        };
+        let client = Ipv4Addr::new(10, 0, 1, fate.below(self.customers.len() as u64) as u8 + 1);
+        let what = match fate.below(6) {
+            0 => {
+                self.network.heal();
+                "network healed".to_string()
+            }
+            1 => {
+                self.network.cut(client, *SERVER.ip());
+                format!("cut {client} to box")
+            }
+            2 => {
+                self.network.cut(*SERVER.ip(), client);
+                format!("cut box to {client}")
+            }
+            _ => {
+                self.network.set_default_faults(faults);
+                format!("network: {faults:?}")
+            }
+        };
+        self.note(|_| what);
+    }
+
+    fn change_disk(&mut self) {
+        let fate = &mut self.fate;
+        let errors = if self.has_bad_disk { [0, 0, 2_000] } else { [0; 3] };
+        let faults = DiskFaults {
+            latency_ns: *fate.pick(&[1_000, 15_000, 300_000]),
+            jitter_ns: *fate.pick(&[0, 20_000, 1_000_000]),
+            straggle: Ppm(*fate.pick(&[0, 1_000, 20_000])),
+            short_write: Ppm(*fate.pick(&[0, 0, 50_000])),
+            write_error: Ppm(*fate.pick(&errors)),
+            read_error: Ppm(*fate.pick(&errors)),
+            sync_error: Ppm(*fate.pick(&errors)),
+            ..DiskFaults::NONE
+        };
+        self.medium.set_faults(faults);
+        if fate.chance(Ppm::percent(10)) {
+            self.medium.stall(fate.scaled(200_000_000));
+            self.meet("disk stalled", 1);
+        }
+        self.note(|_| format!("disk: {faults:?}"));
+    }
+
+    fn disturb_clock(&mut self) {
+        const DAY_NS: i64 = 86_400_000_000_000;
+        let what = match self.fate.below(3) {
+            0 => {
+                let ppm = self.fate.between(0, 1000) as i32 - 500;
+                self.clock.skew(ppm);
+                format!("clock runs {ppm} ppm too fast")
+            }
+            1 => {
+                let ns = self.fate.scaled(5_000_000_000);
+                self.clock.jump_ahead(ns);
+                format!("clock jumps {ns} ns ahead")
+            }
+            _ => {
+                let ns = *self.fate.pick(&[-DAY_NS, -1_500_000_000, -1_000, 1_000, 1_500_000_000, DAY_NS]);
+                self.clock.jump_realtime(ns);
+                format!("realtime set {ns} ns ahead")
+            }
+        };
+        self.meet("clock disturbed", 1);
+        self.note(|_| what);
+    }
+
+    fn stall(&mut self) {
+        let part = self.fate.index(Pollable::ALL.len());
+        let steps = self.fate.between(1, 20) as u32;
+        self.stalled = Some((part, self.step + steps));
+        self.meet("stage stalled", 1);
+        self.note(|_| format!("{:?} stalled for {steps} steps", Pollable::ALL[part]));
+    }
+
+    fn restart_a_client(&mut self) {
+        let index = self.fate.index(self.customers.len());
+        self.customers[index].restart(&self.network);
+        self.meet("client restarted", 1);
+        self.note(|_| format!("client {} restarted", index + 1));
+    }
+
+    fn fill_disk(&mut self) {
+        let capacity = if self.fate.flip() { 1 << 30 } else { self.medium.used() + self.fate.scaled(100 << 10) };
+        self.medium.set_capacity(capacity);
+        self.note(|_| format!("disk of {capacity} bytes"));
+    }
+
+    // The box starts.
+
+    fn start(&mut self, is_calm: bool) -> Result<(), Wrong> {
+        self.starts += 1;
+        if !is_calm && self.sim.faults.power && self.fate.chance(Ppm::percent(20)) {
+            self.medium.set_fuse(Some(self.fate.scaled(200)));
+        }
+        let boot = Boot {
+            config: &self.appliance,
+            service: self.service,
+            network: &self.network,
+            medium: &self.medium,
+            clock: &self.clock,
+            time: &self.time,
+            queues: self.queues,
+            seed: Seed(self.sim.seed).child("start", self.starts),
+        };
+        let started = Host::<S>::start(&boot);
+        let was_cut_off = self.medium.is_fuse_blown();
+        self.medium.set_fuse(None);
+        match started {
+            Ok(host) => {
+                self.failed_starts = 0;
+                self.begin(host)
+            }
+            Err(_) if was_cut_off => {
+                self.network.close(SERVER);
+                self.medium.lose_power(Loss::any(&mut self.fate));
+                self.clock.reboot();
+                self.meet("power lost in recovery", 1);
+                self.note(|_| "power lost in recovery".to_string());
+                Ok(())
+            }
+            Err(error) => self.failed_start(&error, is_calm),
+        }
+    }
+
+    /// A disk that fails or is full may keep a box from starting, for as long as it does.
+    fn failed_start(&mut self, error: &StartError, is_calm: bool) -> Result<(), Wrong> {
+        let is_disk = matches!(
+            error,
+            StartError::Journal(
+                JournalError::Disk { .. } | JournalError::NoSpace { .. } | JournalError::WriteZero { .. }
+            )
+        );
+        let text = error.to_string();
+        self.note(|_| format!("start failed: {text}"));
+        if is_calm || !is_disk {
+            return Err(("recovery is possible", text));
+        }
+        self.meet("start failed for the disk", 1);
+        self.failed_starts += 1;
+        if self.failed_starts >= STARTS_MAX {
+            self.failed_starts = 0;
+            self.medium.set_faults(DiskFaults::NONE);
+            self.medium.set_capacity(1 << 30);
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, mut host: Host<S>) -> Result<(), Wrong> {
+        let found = self.read_log()?;
+        self.meet("recoveries", 1);
+        self.meet("recoveries that cut a torn tail", u64::from(host.cut));
+        self.meet("frames lost, none of them acknowledged", self.ledger.last().0.saturating_sub(host.recovered.0));
+        let (recovered, epoch, last) = (host.recovered, host.epoch, self.ledger.last());
+        self.note(|_| format!("box up: recovered to {recovered} of {last}, committed was known; epoch {epoch}"));
+        self.ledger.recover(recovered, &found, false)?;
+        for customer in &self.customers {
+            if let Some(told) = customer.told.values().find(|told| told.log_seq > recovered.0) {
+                let what = format!(
+                    "session {} was told of seq {}, recovered up to {recovered}",
+                    customer.session, told.log_seq
+                );
+                return Err(("nothing leaves before it is committed", what));
+            }
+        }
+        let replay = Replay::<S>::of(self.ledger.frames(), recovered, self.service, self.appliance.limits)?;
+        replay.check_equals(host.machine())?;
+        self.observe(&mut host)?;
+        self.fold(recovered.0 ^ u64::from(epoch) << 32);
+        self.host = Some(host);
+        Ok(())
+    }
+
+    /// All frames on the disk. No fault strikes meanwhile: it is the world that looks.
+    fn read_log(&mut self) -> Result<Vec<Vec<u8>>, Wrong> {
+        let faults = self.medium.replace_faults(DiskFaults::NONE);
+        let wrong = |error: JournalError| ("the log can be read", error.to_string());
+        let mut reader = JournalReader::open_on(self.medium.open(), &self.appliance.dir, Seq::FIRST).map_err(wrong)?;
+        let mut found = Vec::new();
+        while let Some(frame) = reader.next().map_err(wrong)? {
+            found.push(frame.to_vec());
+        }
+        drop(reader);
+        self.medium.replace_faults(faults);
+        Ok(found)
+    }
+
+    fn observe(&mut self, host: &mut Host<S>) -> Result<(), Wrong> {
+        let (ledger, mut wrong, mut hash) = (&mut self.ledger, Ok(()), 0);
+        host.observe(|bytes| {
+            if wrong.is_ok() {
+                wrong = ledger.enter(bytes);
+            }
+            hash = fold_bytes(hash, bytes);
+        });
+        if hash != 0 {
+            self.fold(hash);
+        }
+        wrong
+    }
+
+    // Who is next.
+
+    fn polls(&mut self, polls: u64) -> Result<(), Wrong> {
+        let parts = Pollable::ALL.len();
+        let host_weight: u64 = self.speeds.iter().sum();
+        let all = host_weight + 4 * self.customers.len() as u64;
+        for _ in 0..polls {
+            let mut draw = self.choose.below(all);
+            if draw >= host_weight {
+                let customer = ((draw - host_weight) / 4) as usize;
+                self.poll_customer(customer)?;
+            } else {
+                let mut part = 0;
+                while part + 1 < parts && draw >= self.speeds[part] {
+                    draw -= self.speeds[part];
+                    part += 1;
+                }
+                self.poll_part(part)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_time(&mut self, work: usize) {
+        self.time.advance(self.choose.scaled(4_000));
+        if work > 0 {
+            self.idle = 0;
+            return;
+        }
+        self.idle += 1;
+        if self.idle.is_multiple_of(IDLE_POLLS) {
+            let doublings = (self.idle / IDLE_POLLS).min(20);
+            self.time.advance((1_000 << doublings).min(LEAP_NS_MAX));
+        }
+    }
+
+    fn poll_customer(&mut self, index: usize) -> Result<(), Wrong> {
+        let before = self.customers[index].next_event();
+        let work = self.customers[index].poll(self.time.now())?;
+        let after = self.customers[index].next_event();
+        if after != before {
+            self.fold(after ^ (index as u64) << 56);
+        }
+        self.pass_time(work);
+        Ok(())
+    }
+
+    fn poll_part(&mut self, index: usize) -> Result<(), Wrong> {
+        let is_stalled = self.stalled.is_some_and(|(stalled, until)| stalled == index && self.step < until);
+        let host = if is_stalled { None } else { self.host.take() };
+        let Some(mut host) = host else {
+            self.pass_time(0);
+            return Ok(());
+        };
+        let part = Pollable::ALL[index];
+        let work = host.poll(part, &self.clock);
+        let checked = match part {
+            Pollable::Sequencer if work > 0 => self.observe(&mut host),
+            Pollable::Executor if work > 0 => self.check_state(&host),
+            _ => Ok(()),
+        };
+        self.ledger.committed = self.ledger.committed.max(host.committed());
+        let fault = host.fault(&self.clock);
+        self.host = Some(host);
+        self.pass_time(work);
+        checked?;
+        if let Some(fault) = fault {
+            self.note(|_| format!("box stops: {fault}"));
+            self.kill("box stopped by itself")?;
+        }
+        Ok(())
+    }
+
+    fn check_state(&self, host: &Host<S>) -> Result<(), Wrong> {
+        if let Some(error) = host.step_error() {
+            return Err(("the service goes on", error));
+        }
+        host.machine().service().check().map_err(|violation| (violation.name, violation.detail))
+    }
+
+    // How it ends.
+
+    /// No more faults.
+    fn calm(&mut self) {
+        self.network.heal();
+        self.medium.set_faults(DiskFaults::NONE);
+        self.medium.set_capacity(1 << 30);
+        self.stalled = None;
+        self.has_bad_disk = false;
+        self.note(|_| "faults stop".to_string());
+    }
+
+    fn finish(&mut self) -> Result<(), Wrong> {
+        self.come_to_rest()?;
+        self.check_all()?;
+        // Once more from the disk.
+        self.lose_power()?;
+        self.start(true)?;
+        self.come_to_rest()?;
+        self.check_all()?;
+        self.kill("ended")
+    }
+
+    fn come_to_rest(&mut self) -> Result<(), Wrong> {
+        let until = self.time.now() + PROGRESS_NS_MAX;
+        while !self.is_at_rest() {
+            if self.time.now() > until {
+                let waiting = self.customers.iter().filter(|customer| !customer.is_drained()).count();
+                let what = format!(
+                    "after {} s without faults {waiting} clients wait, committed {} of {}",
+                    PROGRESS_NS_MAX / 1_000_000_000,
+                    self.ledger.committed,
+                    self.ledger.last()
+                );
+                return Err(("there is progress once faults stop", what));
+            }
+            if self.host.is_none() {
+                self.start(true)?;
+            }
+            self.polls(64)?;
+        }
+        Ok(())
+    }
+
+    fn is_at_rest(&self) -> bool {
+        let Some(host) = &self.host else { return false };
+        let sessions = host.machine().sessions();
+        host.machine().applied() == self.ledger.last()
+            && host.committed() == self.ledger.last()
+            && self.customers.iter().all(|customer| {
+                let events = sessions.get(ticktape::SessionId(customer.session)).map_or(0, |state| state.event_seq);
+                customer.is_drained() && customer.next_event() == events + 1
+            })
+    }
+
+    fn check_all(&mut self) -> Result<(), Wrong> {
+        check_effects(self.ledger.frames(), &self.customers)?;
+        let replay = Replay::<S>::of(self.ledger.frames(), self.ledger.last(), self.service, self.appliance.limits)?;
+        self.customers.iter().try_for_each(|customer| replay.check_told(customer))?;
+        if let Some(host) = &self.host {
+            replay.check_equals(host.machine())?;
+        }
+        Ok(())
+    }
+
+    // What is kept of it.
+
+    fn meet(&mut self, name: &'static str, times: u64) {
+        *self.coverage.entry(name).or_insert(0) += times;
+    }
+
+    fn fold(&mut self, word: u64) {
+        self.trace_hash = (self.trace_hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn note(&mut self, text: impl FnOnce(&Self) -> String) {
+        if self.notes.is_none() {
+            return;
+        }
+        let line = format!("step {:4} {:>12} ns  {}", self.step, self.time.now(), text(self));
+        let notes = self.notes.as_mut().expect("just seen");
+        if notes.len() == NOTES_MAX {
+            notes.pop_front();
+        }
+        notes.push_back(line);
+    }
+
+    fn count_all(&mut self) {
+        let net = self.network.counters();
+        let disk = self.medium.counters();
+        let reconnects = self.customers.iter().map(|customer| customer.reconnects).sum();
+        let too_old = self.customers.iter().map(|customer| customer.events_too_old).sum();
+        for (name, times) in [
+            ("packets delivered", net.delivered),
+            ("packets lost", net.lost),
+            ("packets cut", net.cut),
+            ("packets duplicated", net.duplicated),
+            ("packets reordered", net.reordered),
+            ("packets corrupted", net.corrupted),
+            ("receive rings overflowed", net.overflowed),
+            ("transmit queues blocked", net.blocked),
+            ("sectors torn", disk.sectors_torn),
+            ("sectors lost", disk.sectors_lost),
+            ("sectors survived unsynced", disk.sectors_survived),
+            ("names lost", disk.names_lost),
+            ("operations cut off", disk.cut_off),
+            ("short writes", disk.short_writes),
+            ("disk errors", disk.errors),
+            ("failed syncs", disk.sync_errors),
+            ("disk full", disk.full),
+            ("client reconnects", reconnects),
+            ("events too old", too_old),
+            ("frames sequenced", self.ledger.last().0),
+        ] {
+            self.meet(name, times);
+        }
+    }
+}
+
+fn fold_bytes(hash: u64, bytes: &[u8]) -> u64 {
+    let words = bytes.chunks(8).map(|chunk| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)));
+    words.fold(hash | 1, |hash: u64, word| (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
