@@ -6,12 +6,12 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use support::{Command, Mailbox, TestClient, config};
-use ticktape::config::{ApplianceConfig, FeedConfig, SnapshotConfig};
+use support::{Answer, Command, Mailbox, TestClient, config};
+use ticktape::config::{ApplianceConfig, FeedConfig};
+use ticktape::link::Tier;
 use ticktape::pipeline::{Appliance, Replica, Report, StageName};
 use ticktape::replica::{Figure, ReplicaConfig, ReplicaState, ReplicaStatus};
-use ticktape::Seq;
-use ticktape_journal::{JournalConfig, names};
+use ticktape::{Ctx, Seq, Service};
 
 /// Reached only where what is waited for does not happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -97,5 +97,164 @@ fn a_replica_joins_late_and_comes_to_the_leaders_state() {
     let report = replica.stop();
     assert_eq!((&report.fault, &report.errors[..]), (&None, &[][..]));
     assert_eq!(digest_live, digest(&report, StageName::Replica));
-    let _ = (SnapshotConfig::default(), JournalConfig::default(), Seq(1), names::LOCK);
+}
+
+/// Sends so many additions, and waits until they are acknowledged.
+fn add(client: &mut TestClient, times: usize) {
+    for _ in 0..times {
+        client.send(&Command::Add(1));
+    }
+    client.until_acked();
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+    }
+}
+
+#[test]
+fn what_another_leader_takes_back_is_given_up_and_fetched_again() {
+    let (dir, other, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let a = free_address();
+    let appliance = start(&leader(dir.path(), a));
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    add(&mut client, 100);
+    stop(appliance);
+    copy(dir.path(), other.path());
+
+    // The first reign after the copy is followed, and forgotten by whoever goes on from the copy.
+    let appliance = start(&leader(dir.path(), a));
+    client.redirect(appliance.local_addr());
+    add(&mut client, 100);
+    let replica = follow(&follower(own.path(), a, &appliance));
+    let followed = until_level(&replica, &appliance).applied();
+    stop(appliance);
+    replica.stop();
+
+    stop(start(&leader(other.path(), a)));
+    let appliance = start(&leader(other.path(), a));
+    let mut client = TestClient::new(appliance.local_addr(), 2);
+    add(&mut client, 300);
+    let replica = follow(&follower(own.path(), a, &appliance));
+    let level = until(&replica, "being level", |status| status.applied() >= appliance.watermarks().durable());
+    assert!(level.applied() > followed && level.get(Figure::Restarts) == 1, "{level}");
+    let report = stop(appliance);
+    assert_eq!(digest(&report, StageName::Executor), digest(&replica.stop(), StageName::Replica));
+}
+
+#[test]
+fn another_log_is_refused_by_name_and_nothing_is_given_up() {
+    let (dir, other, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let a = free_address();
+    let appliance = start(&leader(dir.path(), a));
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    add(&mut client, 50);
+    let replica = follow(&follower(own.path(), a, &appliance));
+    let before = until_level(&replica, &appliance).applied();
+    replica.stop();
+    stop(appliance);
+
+    let appliance = start(&leader(other.path(), a));
+    let replica = follow(&follower(own.path(), a, &appliance));
+    let begun = Instant::now();
+    while replica.fault().is_none() {
+        assert!(begun.elapsed() < PATIENCE, "no fault: {}", replica.status());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let report = replica.stop();
+    assert!(report.fault.as_ref().unwrap().contains("log"), "{report:?}");
+    let names = |dir: &Path| std::fs::read_dir(dir).unwrap().count();
+    assert!(names(own.path()) > 1);
+    stop(appliance);
+    let appliance = start(&leader(dir.path(), a));
+    let replica = follow(&follower(own.path(), a, &appliance));
+    assert!(until_level(&replica, &appliance).applied() > before);
+    stop(appliance);
+}
+
+/// The mailbox, in its next version.
+struct Newer(Mailbox);
+
+impl Service for Newer {
+    type Input = Command;
+    type Output = Answer;
+    type Snapshot = (i64, Vec<u64>);
+    type Config = ();
+
+    const SCHEMA_VERSION: u32 = Mailbox::SCHEMA_VERSION + 1;
+
+    fn genesis((): &()) -> Self {
+        Newer(Mailbox::default())
+    }
+
+    fn apply(&mut self, seq: Seq, input: &Command, ctx: &mut Ctx<'_, Answer>) {
+        self.0.apply(seq, input, ctx);
+    }
+
+    fn snapshot(&self) -> (i64, Vec<u64>) {
+        self.0.snapshot()
+    }
+
+    fn restore(state: (i64, Vec<u64>), (): &()) -> Self {
+        Newer(Mailbox::restore(state, &()))
+    }
+}
+
+#[test]
+fn another_schema_version_is_refused_by_name() {
+    let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());
+    let appliance = start(&leader(dir.path(), a));
+    let replica = Replica::<Newer>::start(&follower(own.path(), a, &appliance), &(), None).unwrap();
+    let begun = Instant::now();
+    while replica.fault().is_none() {
+        assert!(begun.elapsed() < PATIENCE, "no fault: {}", replica.status());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let fault = replica.stop().fault.unwrap();
+    assert!(fault.contains(&format!("schema version {}", Mailbox::SCHEMA_VERSION)), "{fault}");
+    stop(appliance);
+}
+
+#[test]
+fn nobody_to_ask_is_a_state_with_a_word_and_ends_when_somebody_comes() {
+    let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());
+    let repair = free_address();
+    let mut config = leader(dir.path(), a);
+    config.feed.as_mut().unwrap().repair = Some(repair);
+    let replica = follow(&ReplicaConfig::new(own.path(), a, vec![repair]));
+    let alone = until(&replica, "a word", |status| !status.word.is_empty());
+    assert!(alone.state == ReplicaState::Joining && alone.word.contains(&repair.to_string()), "{alone}");
+    let appliance = start(&config);
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    add(&mut client, 10);
+    until_level(&replica, &appliance);
+    until(&replica, "being live", |status| status.state == ReplicaState::Live && status.word.is_empty());
+    stop(appliance);
+}
+
+#[test]
+fn outputs_are_told_in_order_and_at_tier_memory_what_is_sequenced_is_committed() {
+    let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());
+    let mut config = leader(dir.path(), a);
+    config.tier = Tier::Memory;
+    let appliance = start(&config);
+    let (tell, told) = std::sync::mpsc::channel();
+    let on_output = Box::new(move |seq: Seq, output: Answer| {
+        let _ = tell.send((seq, output));
+    });
+    let replica = Replica::<Mailbox>::start(&follower(own.path(), a, &appliance), &(), Some(on_output)).unwrap();
+    until(&replica, "being live", |status| status.state == ReplicaState::Live);
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    add(&mut client, 200);
+    let totals: Vec<(Seq, Answer)> = (0..200).map(|_| told.recv_timeout(PATIENCE).unwrap()).collect();
+    for (at, (_, answer)) in totals.iter().enumerate() {
+        assert!(*answer == Answer::Total(at as i64 + 1));
+    }
+    assert!(totals.windows(2).all(|two| two[0].0 < two[1].0));
+    let report = stop(appliance);
+    let seq = Seq(report.counter(StageName::Executor, "applied_seq"));
+    until(&replica, "the last frame", |status| status.applied() >= seq);
+    assert_eq!(digest(&report, StageName::Executor), digest(&replica.stop(), StageName::Replica));
 }

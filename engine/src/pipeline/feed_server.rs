@@ -234,6 +234,9 @@ impl Server {
             self.heard_at = Some(now);
         }
         let told = self.tell(now);
+        if let Role::Replica { board, .. } = &self.role {
+            board.set(Figure::Served, self.rewinder.counters().served);
+        }
         if self.tx.queued() > 0 {
             self.tx.flush();
         }
