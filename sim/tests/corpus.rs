@@ -116,6 +116,8 @@ tests! {
     link_receiver,
     link_pipe,
     mold,
+    catchup,
+    status,
     packet,
     journal_files,
     journal_damage,

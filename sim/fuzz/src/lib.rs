@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod catchup;
 mod codec;
 mod config;
 mod frame;
@@ -25,6 +26,7 @@ mod packet;
 mod ring;
 mod scratch;
 mod snapshot;
+mod status;
 
 /// Named seeds: valid input that a target accepts.
 pub type Seeds = Vec<(&'static str, Vec<u8>)>;
@@ -42,7 +44,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub static TARGETS: [Target; 15] = [
+pub static TARGETS: [Target; 17] = [
     Target { name: "frame", run: frame::run, seeds: frame::seeds, mutations: 20_000 },
     Target { name: "codec", run: codec::run, seeds: codec::seeds, mutations: 20_000 },
     Target { name: "link_packet", run: link_packet::run, seeds: link_packet::seeds, mutations: 20_000 },
@@ -50,6 +52,8 @@ pub static TARGETS: [Target; 15] = [
     Target { name: "link_receiver", run: link_receiver::run, seeds: link_receiver::seeds, mutations: 5_000 },
     Target { name: "link_pipe", run: link_pipe::run, seeds: link_pipe::seeds, mutations: 3_000 },
     Target { name: "mold", run: mold::run, seeds: mold::seeds, mutations: 20_000 },
+    Target { name: "catchup", run: catchup::run, seeds: catchup::seeds, mutations: 5_000 },
+    Target { name: "status", run: status::run, seeds: status::seeds, mutations: 5_000 },
     Target { name: "packet", run: packet::run, seeds: packet::seeds, mutations: 20_000 },
     Target { name: "journal_files", run: journal_files::run, seeds: journal_files::seeds, mutations: 1_000 },
     Target { name: "journal_damage", run: journal_damage::run, seeds: journal_damage::seeds, mutations: 1_000 },

@@ -1,0 +1,61 @@
+//! Status and Commit: what is accepted is written back as it came; neither end believes more than it may.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use ticktape::Seq;
+use ticktape::feed::{Commit, CommitTracker, Reporter, ReporterConfig, Status, TrackerConfig};
+
+use super::Seeds;
+
+const VERIFIED: Seq = Seq(100);
+
+/// The bytes are a datagram, or several, each behind its length.
+pub fn run(data: &[u8]) -> bool {
+    let mut reporter = Reporter::new(&ReporterConfig { replicas_max: 2, ..ReporterConfig::new(1, 3) });
+    let mut tracker = CommitTracker::new(&TrackerConfig { epoch: 3, ..TrackerConfig::new(1, 7, 1) });
+    tracker.set_verified(VERIFIED);
+    reporter.set_commit(VERIFIED);
+    let (mut rest, mut now, mut accepted) = (data, 0, false);
+    while let Some((&length, more)) = rest.split_first() {
+        let (datagram, more) = more.split_at(more.len().min(length.into()));
+        rest = more;
+        now += 1_000_000;
+        accepted |= check(datagram);
+        let source = SocketAddrV4::new(Ipv4Addr::LOCALHOST, u16::from(length) + 1);
+        let _ = reporter.on_status(now, source, datagram);
+        let before = tracker.committed();
+        let _ = tracker.on_commit(now, datagram);
+        assert!(tracker.committed() >= before && tracker.committed() <= VERIFIED);
+        assert!(reporter.followed().len() <= 2);
+        for _ in 0..3 {
+            if let Some((_, commit)) = reporter.poll_transmit(now) {
+                assert_eq!(Commit::decode(&commit), Ok(Commit { stream: 1, epoch: 3, commit: VERIFIED }));
+            }
+        }
+        assert_eq!(reporter.poll_transmit(now), None, "nobody is told twice at one time");
+    }
+    accepted
+}
+
+fn check(datagram: &[u8]) -> bool {
+    let status = Status::decode(datagram).is_ok_and(|status| {
+        assert_eq!(status.encode(), datagram);
+        true
+    });
+    status
+        | Commit::decode(datagram).is_ok_and(|commit| {
+            assert_eq!(commit.encode(), datagram);
+            true
+        })
+}
+
+pub fn seeds() -> Seeds {
+    let behind_length = |datagram: &[u8]| [&[datagram.len() as u8], datagram].concat();
+    let status = Status { stream: 1, epoch: 3, replica: 7, number: 9, durable: Seq(90), applied: Seq(80) };
+    let commit = |epoch, commit| behind_length(&Commit { stream: 1, epoch, commit: Seq(commit) }.encode());
+    let statuses = [status, Status { replica: 8, ..status }, Status { number: 10, ..status }];
+    vec![
+        ("statuses", statuses.iter().flat_map(|status| behind_length(&status.encode())).collect()),
+        ("commits", [commit(3, 50), commit(3, 40), commit(4, 60), commit(3, 120)].concat()),
+    ]
+}
