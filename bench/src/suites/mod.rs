@@ -7,6 +7,7 @@ use crate::row::Row;
 mod book;
 mod core;
 mod e2e;
+mod feed;
 mod journal;
 mod nic;
 mod node;
@@ -30,14 +31,25 @@ pub enum Suite {
     Recover,
     /// The packet path: AF_XDP beside kernel UDP.
     Nic,
+    /// The feed's receiving end.
+    Feed,
     /// The whole path.
     E2e,
 }
 
 impl Suite {
     /// Every suite, in the order in which `all` runs them.
-    pub const ALL: [Suite; 8] =
-        [Suite::Core, Suite::Node, Suite::Ring, Suite::Book, Suite::Journal, Suite::Recover, Suite::Nic, Suite::E2e];
+    pub const ALL: [Suite; 9] = [
+        Suite::Core,
+        Suite::Node,
+        Suite::Ring,
+        Suite::Book,
+        Suite::Journal,
+        Suite::Recover,
+        Suite::Nic,
+        Suite::Feed,
+        Suite::E2e,
+    ];
 
     /// As written on the command line.
     pub const fn name(self) -> &'static str {
@@ -49,6 +61,7 @@ impl Suite {
             Suite::Journal => "journal",
             Suite::Recover => "recover",
             Suite::Nic => "nic",
+            Suite::Feed => "feed",
             Suite::E2e => "e2e",
         }
     }
@@ -66,6 +79,7 @@ impl Suite {
             Suite::Journal => journal::run(options),
             Suite::Recover => recover::run(options),
             Suite::Nic => nic::run(options),
+            Suite::Feed => feed::run(options),
             Suite::E2e => e2e::run(options),
         }
     }
