@@ -221,8 +221,48 @@ fn a_late_subscriber_begins_from_a_snapshot_where_the_log_has_lost_its_beginning
     compare(publisher, subscriber);
 }
 
+/// Carries the feed to `to`, but for each 20th packet.
+fn lossy_way_to(to: SocketAddrV4) -> SocketAddrV4 {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let from = SocketAddrV4::new(Ipv4Addr::LOCALHOST, socket.local_addr().unwrap().port());
+    // Ends with the test's process.
+    std::thread::spawn(move || {
+        let mut packet = [0; 2048];
+        for number in 0u64.. {
+            let Ok(bytes) = socket.recv(&mut packet) else { break };
+            if !number.is_multiple_of(20) {
+                let _ = socket.send_to(&packet[..bytes], to);
+            }
+        }
+    });
+    from
+}
+
 #[test]
-fn a_rewinder_that_is_killed_is_replaced_by_another() {
+fn a_rewinder_that_is_killed_while_it_repairs_is_replaced_by_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, first_a) = (free_address(), free_address());
+    let mut publisher = publish(dir.path(), lossy_way_to(a), &["--rate", "20000", "--to-b", &first_a.to_string()]);
+    // The first has all of feed B, and repairs; the second has what is left of A.
+    let mut first = subscribe(dir.path(), "first", first_a, &publisher.retx, &["--serve", "127.0.0.1:0"]);
+    let said = first.until("the start", |line| line.starts_with("sub on "));
+    first.until("being live", |line| line.contains("; live "));
+    let both = format!("{},{}", said.split_once("retx ").unwrap().1, publisher.retx);
+    let mut second = subscribe(dir.path(), "second", a, &both, &[]);
+    second.until("being live", |line| line.contains("; live "));
+    second.until_seq(publisher.process.until_seq(1) + 5_000);
+    drop(first);
+    second.until_seq(publisher.process.until_seq(1) + 10_000);
+    let last = end(&publisher.process.stop()).to_string();
+    second.until_seq(number(&format!("x {last}"), "seq").unwrap());
+    second.signal("TERM");
+    let timeouts = second.until("what it counted", |line| line.starts_with("sub intake repair_timeouts "));
+    assert!(number(&timeouts, "repair_timeouts").unwrap() > 0, "the one that is gone was asked");
+    assert_eq!(end(&second.last()), last);
+}
+
+#[test]
+fn a_server_that_is_killed_is_replaced_by_another() {
     let dir = tempfile::tempdir().unwrap();
     let a = free_address();
     let mut publisher = publish(dir.path(), a, &["--rate", "20000"]);
