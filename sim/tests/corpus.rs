@@ -116,6 +116,8 @@ tests! {
     link_receiver,
     link_pipe,
     mold,
+    feed_arbiter,
+    feed_rewinder,
     catchup,
     status,
     packet,

@@ -11,6 +11,8 @@
 mod catchup;
 mod codec;
 mod config;
+mod feed_arbiter;
+mod feed_rewinder;
 mod frame;
 mod input;
 mod journal_damage;
@@ -44,7 +46,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub static TARGETS: [Target; 17] = [
+pub static TARGETS: [Target; 19] = [
     Target { name: "frame", run: frame::run, seeds: frame::seeds, mutations: 20_000 },
     Target { name: "codec", run: codec::run, seeds: codec::seeds, mutations: 20_000 },
     Target { name: "link_packet", run: link_packet::run, seeds: link_packet::seeds, mutations: 20_000 },
@@ -52,6 +54,8 @@ pub static TARGETS: [Target; 17] = [
     Target { name: "link_receiver", run: link_receiver::run, seeds: link_receiver::seeds, mutations: 5_000 },
     Target { name: "link_pipe", run: link_pipe::run, seeds: link_pipe::seeds, mutations: 3_000 },
     Target { name: "mold", run: mold::run, seeds: mold::seeds, mutations: 20_000 },
+    Target { name: "feed_arbiter", run: feed_arbiter::run, seeds: feed_arbiter::seeds, mutations: 10_000 },
+    Target { name: "feed_rewinder", run: feed_rewinder::run, seeds: feed_rewinder::seeds, mutations: 10_000 },
     Target { name: "catchup", run: catchup::run, seeds: catchup::seeds, mutations: 5_000 },
     Target { name: "status", run: status::run, seeds: status::seeds, mutations: 5_000 },
     Target { name: "packet", run: packet::run, seeds: packet::seeds, mutations: 20_000 },
