@@ -11,7 +11,9 @@ use ticktape_core::{Frame, Kind, Nanos, Seq, frame};
 
 use super::decoder::Decoder;
 use super::error::{Fault, MessageError};
-use super::message::{Hello, Message, Part, Refuse, SnapshotBegin, Type, UpTo, Welcome};
+use super::message::{
+    Hello, MESSAGE_BYTES_LIMIT, MESSAGE_BYTES_MIN, Message, Part, Refuse, SnapshotBegin, Type, UpTo, Welcome,
+};
 use crate::payload::EpochChange;
 
 /// Snapshots that a server may begin in one catch-up: more than one only where they are retired while they are sent.
@@ -136,8 +138,10 @@ impl Fetch {
     /// A fetch that has no connection yet: [`Fetch::reconnect`] begins.
     ///
     /// # Panics
-    /// For messages that no server would send.
+    /// For a largest message outside [`MESSAGE_BYTES_MIN`] to [`MESSAGE_BYTES_LIMIT`].
     pub fn new(config: FetchConfig) -> Self {
+        let fits = (MESSAGE_BYTES_MIN..=MESSAGE_BYTES_LIMIT).contains(&config.message_bytes_max);
+        assert!(fits, "messages of {MESSAGE_BYTES_MIN} to {MESSAGE_BYTES_LIMIT} bytes");
         let decoder = Decoder::new(config.message_bytes_max);
         Fetch {
             decoder,

@@ -389,3 +389,37 @@ impl Budget {
         self.left -= bytes as i64;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Nanos = 1_000_000_000;
+
+    #[test]
+    fn a_budget_is_kept_over_time_whatever_the_size_of_a_message() {
+        let mut budget = Budget::new(10 << 20);
+        budget.refill(SECOND);
+        assert!(budget.is_spent(), "nothing is given in advance");
+        let mut sent = 0;
+        for ms in 1..=2000 {
+            budget.refill(SECOND + ms * 1_000_000);
+            while !budget.is_spent() {
+                budget.spend(MESSAGE_BYTES);
+                sent += MESSAGE_BYTES;
+            }
+        }
+        assert!(sent.abs_diff(20 << 20) <= MESSAGE_BYTES, "{sent} bytes in two seconds");
+        // A pause is not saved up.
+        budget.refill(3600 * SECOND);
+        assert!(budget.left <= 1 << 20, "{} bytes", budget.left);
+    }
+
+    #[test]
+    fn a_budget_of_next_to_nothing_lets_a_message_through_each_second() {
+        let mut budget = Budget::new(1);
+        budget.refill(SECOND);
+        budget.refill(2 * SECOND);
+        assert_eq!(budget.left, MESSAGE_BYTES as i64);
+    }
+}
