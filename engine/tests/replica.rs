@@ -234,6 +234,62 @@ fn nobody_to_ask_is_a_state_with_a_word_and_ends_when_somebody_comes() {
     stop(appliance);
 }
 
+/// Numbers without a pattern, the same in every run.
+fn scattered(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 24
+}
+
+#[test]
+fn what_strangers_send_is_counted_and_changes_nothing() {
+    let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());
+    let appliance = start(&leader(dir.path(), a));
+    let repair = appliance.repair_addr().unwrap();
+    let replica = follow(&follower(own.path(), a, &appliance));
+    until(&replica, "being live", |status| status.state == ReplicaState::Live);
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    let (stranger, mut state) = (UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), 7);
+    let mut connected = Vec::new();
+    for round in 0..20 {
+        for _ in 0..100 {
+            let mut bytes: Vec<u8> = (0..scattered(&mut state) % 200).map(|_| scattered(&mut state) as u8).collect();
+            // Half of them are of a stream, in epochs that are, were, may be or never will be, and of any number.
+            if bytes.len() >= 20 && scattered(&mut state).is_multiple_of(2) {
+                let epoch = ["000000", "000001", "000002", "ZZZZZZ"][scattered(&mut state) as usize % 4];
+                let stream = ["TAPE", "OTHR"][scattered(&mut state) as usize % 2];
+                bytes[..10].copy_from_slice(format!("{stream}{epoch}").as_bytes());
+                bytes[10..18].copy_from_slice(&(scattered(&mut state) % 1_000_000).to_be_bytes());
+                let count = [0, 0xFFFF, 1, 300][scattered(&mut state) as usize % 4];
+                bytes[18..20].copy_from_slice(&u16::to_be_bytes(count));
+                bytes.truncate(20);
+            }
+            for to in [a, repair] {
+                stranger.send_to(&bytes, to).unwrap();
+            }
+        }
+        if round < 4 {
+            let mut stream = std::net::TcpStream::connect(repair).unwrap();
+            std::io::Write::write_all(&mut stream, &[round; 64]).unwrap();
+            connected.push(stream);
+        }
+        add(&mut client, 20);
+    }
+    until_level(&replica, &appliance);
+    drop(connected);
+    let live = until(&replica, "being live", |status| status.state == ReplicaState::Live);
+    assert_eq!((live.get(Figure::Epoch), live.get(Figure::Restarts)), (1, 0), "{live}");
+    add(&mut client, 20);
+    let level = until_level(&replica, &appliance);
+    assert!(level.get(Figure::FeedFrames) > 0, "{level}");
+    let report = stop(appliance);
+    assert!(report.counter(StageName::FeedServer, "repairs_malformed") > 0);
+    let stopped = replica.stop();
+    assert_eq!(digest(&report, StageName::Executor), digest(&stopped, StageName::Replica));
+    for counter in ["feed_malformed", "feed_new_epoch", "feed_foreign"] {
+        assert!(stopped.counter(StageName::Intake, counter) > 0, "{counter}");
+    }
+}
+
 #[test]
 fn outputs_are_told_in_order_and_at_tier_memory_what_is_sequenced_is_committed() {
     let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());

@@ -15,7 +15,7 @@ use super::door::{Admission, Door, Refusal, Way};
 use super::status::{Board, Figure, ReplicaState};
 use crate::catchup::EpochTable;
 use crate::feed::status::is_status;
-use crate::feed::{Arbiter, ArbiterConfig, CommitTracker, FeedEvent, RepairConfig, Side, TrackerConfig};
+use crate::feed::{Arbiter, ArbiterConfig, Arrival, CommitTracker, FeedEvent, RepairConfig, Side, TrackerConfig};
 use crate::shadow::Committed;
 
 /// Datagrams taken from one queue in one poll.
@@ -230,10 +230,10 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         let mut taken = 0;
         for (side, rx) in sides {
             taken += rx.poll(now, BURST_MAX, |datagram| {
-                arbiter.on_packet(now, *side, datagram.payload, |seq, frame| {
-                    *silent = false;
+                let arrival = arbiter.on_packet(now, *side, datagram.payload, |seq, frame| {
                     *joined && let_in(door, seq, frame, way, refused, feed_frames)
                 });
+                *silent &= matches!(arrival, Arrival::Dropped(_) | Arrival::EndOfSession);
             });
         }
         taken
@@ -309,6 +309,8 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             BulkEnd::Complete { epoch, commit } => {
                 (self.joined, self.refused, self.failures, self.stale) = (true, false, 0, None);
                 self.phase = Phase::Feed;
+                // Numbers that the feed only spoke of may never come: whoever forges a heartbeat can name any.
+                self.arbiter.skip_to(self.door.next_seq().0);
                 self.board.add(Figure::CatchUps, 1);
                 self.advance_epoch();
                 // One of a reign that is over is not believed, as from the leader itself.
@@ -400,6 +402,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             Phase::Pause { until, at } => {
                 if self.joined && self.door.next_seq() > at && !self.refused {
                     self.phase = Phase::Feed;
+                    self.board.say("");
                 } else if now >= until {
                     self.begin_bulk(now, self.shown);
                 }
