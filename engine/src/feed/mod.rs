@@ -1,8 +1,9 @@
 //! The feed: a numbered stream of messages to whoever listens, as MoldUDP64.
 //!
 //! ```text
-//!   publisher ──► packet (session, sequence, count, messages) ──► group A
-//!                                                           └───► group B, the same bytes
+//!   publisher ──► packet (session, sequence, count, messages) ──► group A ──► arbiter ──► each message once, in order
+//!                                                           └───► group B ──►   ▲ │ what both lost
+//!                                           ring, journal ──► rewinder ── repair ┘ └► request ──► a rewinder
 //! ```
 //!
 //! Invariant: message n of a session is the same bytes in every packet that carries it, on A, on B and in a repair.
