@@ -9,6 +9,7 @@ mod core;
 mod e2e;
 mod feed;
 mod journal;
+mod link;
 mod nic;
 mod node;
 mod recover;
@@ -33,13 +34,15 @@ pub enum Suite {
     Nic,
     /// The feed's receiving end.
     Feed,
+    /// The client link, both ends on one core.
+    Link,
     /// The whole path.
     E2e,
 }
 
 impl Suite {
     /// Every suite, in the order in which `all` runs them.
-    pub const ALL: [Suite; 9] = [
+    pub const ALL: [Suite; 10] = [
         Suite::Core,
         Suite::Node,
         Suite::Ring,
@@ -48,6 +51,7 @@ impl Suite {
         Suite::Recover,
         Suite::Nic,
         Suite::Feed,
+        Suite::Link,
         Suite::E2e,
     ];
 
@@ -62,6 +66,7 @@ impl Suite {
             Suite::Recover => "recover",
             Suite::Nic => "nic",
             Suite::Feed => "feed",
+            Suite::Link => "link",
             Suite::E2e => "e2e",
         }
     }
@@ -80,6 +85,7 @@ impl Suite {
             Suite::Recover => recover::run(options),
             Suite::Nic => nic::run(options),
             Suite::Feed => feed::run(options),
+            Suite::Link => Ok(link::run(options)),
             Suite::E2e => e2e::run(options),
         }
     }
