@@ -147,35 +147,14 @@ impl Receiver {
     }
 
     fn poll(&mut self) {
-        let (arbiter, latency) = (&mut self.arbiter, &mut self.latency);
-        let mut take = |side: Side, payload: &[u8]| {
-            let now = monotonic_ns();
-            arbiter.on_packet(now, side, payload, |seq, message| {
-                let pushed_at = message.first_chunk::<8>().map_or(0, |at| u64::from_le_bytes(*at));
-                if seq > WARM_UP {
-                    latency.saturating_record(now.saturating_sub(pushed_at).max(1));
-                }
-                true
-            });
-        };
         let now = monotonic_ns();
+        let (arbiter, latency) = (&mut self.arbiter, &mut self.latency);
         for (rx, side) in self.sides.iter_mut().zip([Side::A, Side::B]) {
-            rx.poll(now, BURST, |datagram| take(side, datagram.payload));
+            rx.poll(now, BURST, |datagram| take(arbiter, latency, side, datagram.payload));
         }
-        let before = self.round_trips_so_far();
-        let mut take_repair = |payload: &[u8]| {
-            let now = monotonic_ns();
-            let (arbiter, latency) = (&mut self.arbiter, &mut self.latency);
-            arbiter.on_packet(now, Side::Repair, payload, |seq, message| {
-                let pushed_at = message.first_chunk::<8>().map_or(0, |at| u64::from_le_bytes(*at));
-                if seq > WARM_UP {
-                    latency.saturating_record(now.saturating_sub(pushed_at).max(1));
-                }
-                true
-            });
-        };
-        if self.repairs.poll(now, 1, |datagram| take_repair(datagram.payload)) > 0 {
-            let after = self.round_trips_so_far();
+        let before = round_trips_so_far(arbiter);
+        if self.repairs.poll(now, 1, |datagram| take(arbiter, latency, Side::Repair, datagram.payload)) > 0 {
+            let after = round_trips_so_far(arbiter);
             let answered = after.0 - before.0;
             if let Some(each) = (after.1 - before.1).checked_div(answered) {
                 self.round_trips.saturating_record_n(each.max(1), answered);
@@ -192,11 +171,6 @@ impl Receiver {
         while let Some(event) = self.arbiter.poll_event(now) {
             self.events += u64::from(!matches!(event, FeedEvent::Silent { .. }));
         }
-    }
-
-    fn round_trips_so_far(&self) -> (u64, u64) {
-        let repair = self.arbiter.counters().repair;
-        (repair.answered, repair.round_trip_ns_sum)
     }
 
     fn finish(self, served: u64) -> Run {
@@ -226,6 +200,24 @@ impl Receiver {
             summary,
         }
     }
+}
+
+/// Gives a packet to the arbiter, and records how old its messages are when they are delivered.
+fn take(arbiter: &mut Arbiter, latency: &mut Histogram<u64>, side: Side, payload: &[u8]) {
+    let now = monotonic_ns();
+    arbiter.on_packet(now, side, payload, |seq, message| {
+        let pushed_at = message.first_chunk::<8>().map_or(0, |at| u64::from_le_bytes(*at));
+        if seq > WARM_UP {
+            latency.saturating_record(now.saturating_sub(pushed_at).max(1));
+        }
+        true
+    });
+}
+
+/// Requests that were answered, and how long they took together, in ns.
+fn round_trips_so_far(arbiter: &Arbiter) -> (u64, u64) {
+    let repair = arbiter.counters().repair;
+    (repair.answered, repair.round_trip_ns_sum)
 }
 
 /// One run.
