@@ -178,6 +178,7 @@ impl<S: Service> Host<S> {
             command_bytes_max: config.command_bytes_max(),
             window: config.window,
             sessions_max: config.sessions_max,
+            reorder_bytes: config.session_reorder_bytes,
         };
         let sequencer = Sequencer::new(
             rx,
