@@ -84,6 +84,7 @@ pub(crate) fn config(listen: SocketAddrV4, rng: &mut Rng) -> ApplianceConfig {
     config.datagram_bytes_max = DATAGRAM_BYTES;
     config.window = *rng.pick(&[16, 64]);
     config.sessions_max = 8;
+    config.session_reorder_bytes = 16 << 10;
     config.session_bytes = 64 << 10;
     let capacity = 4 * (config.frame_bytes_max() + config.batch_bytes_max());
     config.ring.bytes = capacity.next_power_of_two();
@@ -269,6 +270,7 @@ impl<S: Service> Host<S> {
         met("clock alarms", self.sequencer.clock_jumps());
         met("control queue full", self.sequencer.counters().control_full);
         met("events resent", self.egress.counters().resent);
+        met("commands asked for again", self.egress.counters().asked);
         met("slow sessions", self.egress.counters().slow);
         met("datagrams without effect", self.sequencer.counters().link.total());
     }

@@ -46,32 +46,35 @@ impl Ledger {
         Ok(())
     }
 
-    /// The box is back, with the log up to `recovered`; `found` is what is on its disk.
-    pub(crate) fn recover(&mut self, recovered: Seq, found: &[Vec<u8>], has_foul_play: bool) -> Result<(), Wrong> {
-        if recovered < self.committed && !has_foul_play {
+    /// The box is back, with the log up to `recovered`; `found` is what is on its disk. Where starts were cut off since it was seen last,
+    /// what nobody was told of may have been replaced by the beginnings of their reigns, which nobody saw.
+    pub(crate) fn recover(&mut self, recovered: Seq, found: &[Vec<u8>], has_cut_off_starts: bool) -> Result<(), Wrong> {
+        if recovered < self.committed {
             let what = format!("recovered up to {recovered}, acknowledged up to {}", self.committed);
             return Err(("nothing acknowledged is lost", what));
-        }
-        if recovered > self.last() {
-            return Err((
-                "nothing is made up",
-                format!("recovered up to {recovered}, sequenced up to {}", self.last()),
-            ));
-        }
-        for (index, frame) in found.iter().enumerate().take(recovered.0 as usize) {
-            if *frame != self.frames[index] {
-                return Err(("the order is the same everywhere", format!("seq {} came back different", index + 1)));
-            }
         }
         if (found.len() as u64) < recovered.0 {
             let what = format!("{} frames can be read of {recovered} that were recovered", found.len());
             return Err(("the log can be read", what));
         }
-        self.frames.truncate(recovered.0 as usize);
-        self.committed = self.committed.min(recovered);
+        let found = &found[..recovered.0 as usize];
+        let same = self.frames.iter().zip(found).take_while(|(seen, found)| seen == found).count();
+        let is_beginning = |bytes: &Vec<u8>| Frame::decode(bytes).is_ok_and(|frame| frame.kind == Kind::EpochChange);
+        let is_explained =
+            has_cut_off_starts && same as u64 >= self.committed.0 && found[same..].iter().all(is_beginning);
+        if same < found.len() && !is_explained {
+            if same < self.frames.len() {
+                return Err(("the order is the same everywhere", format!("seq {} came back different", same + 1)));
+            }
+            return Err((
+                "nothing is made up",
+                format!("recovered up to {recovered}, sequenced up to {}", self.last()),
+            ));
+        }
+        self.frames.truncate(same);
         let last = self.frames.last().map(|bytes| Frame::view(bytes).expect("it was decoded").timestamp);
         self.last_stamp = last.unwrap_or(Timestamp(0));
-        Ok(())
+        found[same..].iter().try_for_each(|bytes| self.enter(bytes))
     }
 }
 

@@ -203,7 +203,7 @@ pub struct Batch {
 }
 
 /// What a batch of runs with every fault has to have met: otherwise it shows nothing.
-pub const RARE_BRANCHES: [&str; 13] = [
+pub const RARE_BRANCHES: [&str; 14] = [
     "power lost",
     "power lost in recovery",
     "process killed",
@@ -216,6 +216,7 @@ pub const RARE_BRANCHES: [&str; 13] = [
     "journal short writes continued",
     "receive rings overflowed",
     "events resent",
+    "commands asked for again",
     "client reconnects",
 ];
 

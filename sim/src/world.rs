@@ -72,6 +72,8 @@ pub(crate) struct World<'a, S: Service, G> {
     idle: u32,
     starts: u64,
     failed_starts: u32,
+    /// A start was cut off or failed since the box was up last.
+    has_cut_off_starts: bool,
     step: u32,
     inputs_asked: u64,
     coverage: Coverage,
@@ -122,6 +124,7 @@ where
             idle: 0,
             starts: 0,
             failed_starts: 0,
+            has_cut_off_starts: false,
             step: 0,
             inputs_asked: 0,
             coverage: Coverage::new(),
@@ -374,6 +377,7 @@ where
         let started = Host::<S>::start(&boot);
         let was_cut_off = self.medium.is_fuse_blown();
         self.medium.set_fuse(None);
+        self.has_cut_off_starts |= started.is_err();
         match started {
             Ok(host) => {
                 self.failed_starts = 0;
@@ -420,8 +424,9 @@ where
         self.meet("recoveries that cut a torn tail", u64::from(host.cut));
         self.meet("frames lost, none of them acknowledged", self.ledger.last().0.saturating_sub(host.recovered.0));
         let (recovered, epoch, last) = (host.recovered, host.epoch, self.ledger.last());
-        self.note(|_| format!("box up: recovered to {recovered} of {last}, committed was known; epoch {epoch}"));
-        self.ledger.recover(recovered, &found, false)?;
+        self.note(|_| format!("box up: recovered to {recovered} of {last}; epoch {epoch}"));
+        self.ledger.recover(recovered, &found, self.has_cut_off_starts)?;
+        self.has_cut_off_starts = false;
         for customer in &self.customers {
             if let Some(told) = customer.told.values().find(|told| told.log_seq > recovered.0) {
                 let what = format!(
