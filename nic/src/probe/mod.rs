@@ -119,7 +119,9 @@ impl Probe {
         let name = &self.info.name;
         let (text, advice) = match (self.info.up, self.info.carrier) {
             (true, true) => ("up, with a carrier", None),
-            (true, false) => ("up, without a carrier", Some(format!("connect {name}'s cable, and set its other end up"))),
+            (true, false) => {
+                ("up, without a carrier", Some(format!("connect {name}'s cable, and set its other end up")))
+            }
             (false, _) => ("down", Some(format!("ip link set {name} up"))),
         };
         let kind = if self.info.is_ethernet { "" } else { "; no Ethernet, which XDP sockets need here" };
