@@ -258,6 +258,8 @@ fn under_tight_limits(dir: &Path) {
         assert_eq!(completion.result, Ok(Outcome::Transferred(BLOCK)));
     }
     disk.run(Op::Sync { file }).unwrap();
+    // Another thread takes over, with a second ring while the first is still there.
+    let mut disk = std::thread::spawn(move || disk.run(Op::Sync { file }).map(|_| disk)).join().unwrap().unwrap();
     buffers.into_iter().for_each(|buffer| disk.release(buffer));
     disk.run(Op::Close { file }).unwrap();
     holds(&path, 20);

@@ -134,13 +134,13 @@ const NEEDED: [&str; 4] = ["net_admin", "net_raw", "bpf", "perfmon"];
 /// What frees from the limit on locked memory.
 const UNLIMITED: &str = "ipc_lock";
 
-/// An appliance on XDP or on what works, with these capabilities alone. Without [`UNLIMITED`] it may lock 4 MiB, which is
+/// An appliance on XDP or on what works, with these capabilities alone. Without [`UNLIMITED`] it may lock 64 KiB, which is
 /// less than all frames take.
 fn restricted(lab: &Lab, nic: &str, dir: &Path, capabilities: &[&str]) -> Command {
     let kept: String = capabilities.iter().map(|name| format!(",+{name}")).collect();
     let mut command = Command::new("sh");
     command
-        .args(["-c", "ulimit -l 4096 && exec setpriv \"$@\"", "sh"])
+        .args(["-c", "ulimit -l 64 && exec setpriv \"$@\"", "sh"])
         .args([format!("--bounding-set=-all{kept}"), "--inh-caps=-all".to_string()])
         .arg(env!("CARGO_BIN_EXE_ticktape"))
         .args(flags(lab, dir))

@@ -50,7 +50,7 @@ impl Table {
     /// Runs any operation but reads, writes and syncs.
     pub(super) fn run(&mut self, op: Op<'_>) -> Result<Outcome, DiskError> {
         let result = match op {
-            Op::CreateDir { path } => fs::create_dir_all(path).map(|()| Outcome::Done),
+            Op::CreateDir { path } => create_dir(path).map(|()| Outcome::Done),
             Op::Lock { path } => self.lock(path).map(|()| Outcome::Done),
             Op::List { path } => list(path),
             Op::FreeSpace { path } => sys::free_bytes(path).map(Outcome::Free),
@@ -209,4 +209,12 @@ pub(super) fn probe_direct(dir: &Path) -> Result<usize, String> {
         }
         Err(error) => Err(format!("{}: statx: {error}", dir.display())),
     }
+}
+
+/// Creates a directory with those above it, and makes their names durable: a log whose directory is lost with the power is lost.
+fn create_dir(path: &Path) -> io::Result<()> {
+    let path = std::path::absolute(path)?;
+    let missing: Vec<&Path> = path.ancestors().take_while(|dir| !dir.exists()).collect();
+    fs::create_dir_all(&path)?;
+    missing.iter().filter_map(|dir| dir.parent()).try_for_each(|parent| fs::File::open(parent)?.sync_all())
 }

@@ -71,7 +71,12 @@ impl UringDisk {
     /// Why not, in a sentence: direct I/O refused there, or io_uring by this kernel.
     pub fn new(dir: &Path, binding: Binding) -> Result<UringDisk, String> {
         let alignment = probe_direct(dir)?;
-        let ring = build(binding).map_err(|error| format!("io_uring is refused ({error})"))?;
+        let build = || build(binding).map_err(|error| format!("io_uring is refused ({error})"));
+        let ring = build()?;
+        if binding == Binding::OneThread {
+            // The thread that takes over makes a second one before the first is gone: whether the limits allow it shows now.
+            build()?;
+        }
         let mut disk = UringDisk {
             ring,
             owner: std::thread::current().id(),
@@ -136,8 +141,12 @@ impl UringDisk {
             let range = [libc::iovec { iov_base: at.cast(), iov_len: bytes }];
             // SAFETY: the buffer stays mapped until `release` has taken it out of the table, or the ring is gone.
             let done = unsafe { self.ring.submitter().register_buffers_update(id.0, &range, None) };
-            // The memory limit is reached: from here on plain addresses, for all, so that there is one path to reason about.
+            // The memory limit is reached: from here on plain addresses, for all, so that there is one path to reason about. What
+            // was locked so far is given back, as the ring of the next thread needs some, too. What is under way keeps its hold.
             self.registered = done.map(drop).map_err(|error| error.to_string());
+            if self.registered.is_err() {
+                let _ = self.ring.submitter().unregister_buffers();
+            }
         }
     }
 
