@@ -147,8 +147,7 @@ fn answer(data: &[u8]) -> bool {
     let epochs = EpochTable::new(&[(1, Seq(1)), (3, Seq(40))]);
     let (mut serve, mut log) = (Serve::new(&ServeConfig::new(1, "kv", 9), epochs, 0), Log(1));
     let (mut fed, mut answered, mut asked) = (0, 0, 0);
-    loop {
-        let Ok(has_some) = serve.poll(0, &mut log) else { break };
+    while let Ok(has_some) = serve.poll(0, &mut log) {
         if has_some {
             let pending = serve.pending().len();
             assert!(pending <= MESSAGE_BYTES);
