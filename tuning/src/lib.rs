@@ -11,7 +11,7 @@
 //!
 //! Invariant: usable cores are those of the process as it started, however its threads are pinned later.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod clock;
 pub mod hop;
