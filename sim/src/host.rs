@@ -8,22 +8,23 @@ use std::path::PathBuf;
 
 use ticktape::config::ApplianceConfig;
 use ticktape::control::CONTROL_QUEUE_MAX;
-use ticktape::egress::{Egress, EgressConfig};
-use ticktape::executor::{Deadline, Executor, step_room_bytes};
+use ticktape::egress::Egress;
+use ticktape::executor::{Deadline, Executor};
 use ticktape::journaler::Journaler;
-use ticktape::link::{DATA_OVERHEAD_BYTES, EventMessage, SenderConfig, Tier};
+use ticktape::link::{DATA_OVERHEAD_BYTES, EventMessage, Tier};
 use ticktape::log::{LogWriter, SequencedClock};
 use ticktape::machine::{Machine, StepLimits};
 use ticktape::metrics::{Arrivals, Part, StageLatency};
-use ticktape::outputs::{OutputWriter, record_bytes};
+use ticktape::outputs::OutputWriter;
 use ticktape::payload::EpochChange;
 use ticktape::pipeline::StartError;
 use ticktape::pipeline::recovery::{Start, start_on};
+use ticktape::pipeline::rings::{egress_config, output_ring_config, ring_builder};
 use ticktape::sequencer::{Sequencer, SequencerConfig};
 use ticktape::{Kind, Nanos, Seq, Service};
 use ticktape_journal::{JournalConfig, Salts, Strategy, StrategyChoice};
 use ticktape_nic::Nic;
-use ticktape_shm::{Consumer, Follower, Horizon, RingBuilder, RingConfig, Watermarks};
+use ticktape_shm::{Consumer, Follower, Horizon, RingBuilder, Watermarks};
 
 use crate::clock::{SimClock, WorldTime};
 use crate::disk::{Medium, SimDisk};
@@ -145,7 +146,7 @@ impl<S: Service> Host<S> {
         config.journal.salts = Salts::Seeded(boot.seed.0);
         let config = &config;
         let open = || boot.medium.open();
-        let egress = egress_config(config, S::SCHEMA_VERSION);
+        let egress = egress_config(config, 0, S::SCHEMA_VERSION);
         let started = start_on::<S, _, _>(config, boot.service, egress, open, open)?;
         let Start { mut journal, recovered, machine, mut sessions, .. } = started;
         let epoch = u32::try_from(recovered.last_epoch.max(machine.epoch()) + 1).expect("a few starts");
@@ -300,49 +301,4 @@ fn begin_epoch<S: Service>(
         boot.time.advance(BEGIN_POLL_NS);
     }
     panic!("a reign does not begin, and nothing says why");
-}
-
-fn ring_builder(config: &ApplianceConfig, epoch: u32) -> RingBuilder {
-    let mut builder = RingBuilder::new(RingConfig {
-        capacity_bytes: config.ring.bytes,
-        frame_bytes_max: config.frame_bytes_max(),
-        batch_bytes_max: config.batch_bytes_max(),
-        epoch: u64::from(epoch),
-        commit_is_sequenced: config.tier == Tier::Memory,
-    })
-    .heap();
-    let journaler = builder.consumer("journaler");
-    builder.hold_bytes_max(journaler, config.ring.bytes as u64 / 2);
-    builder.consumer("executor");
-    builder.consumer("publisher");
-    builder
-}
-
-fn output_ring_config(config: &ApplianceConfig) -> RingConfig {
-    let frame_bytes_max = record_bytes(config.limits.output_bytes_max);
-    RingConfig {
-        capacity_bytes: (2 * step_room_bytes(&config.limits) + 8 * frame_bytes_max).next_power_of_two(),
-        frame_bytes_max,
-        batch_bytes_max: frame_bytes_max + 8,
-        epoch: 0,
-        commit_is_sequenced: true,
-    }
-}
-
-fn egress_config(config: &ApplianceConfig, schema_version: u32) -> EgressConfig {
-    let sender = SenderConfig {
-        ring_bytes: config.session_bytes,
-        messages_max: (config.session_bytes / 64).clamp(1024, 1 << 20),
-        in_flight_messages_max: config.window * 2,
-        datagram_bytes_max: config.datagram_bytes_max,
-        ..SenderConfig::default()
-    };
-    EgressConfig {
-        epoch: 0,
-        schema_version,
-        tier: config.tier,
-        window: config.window,
-        client_datagram_bytes_max: config.command_bytes_max() + DATA_OVERHEAD_BYTES,
-        sender,
-    }
 }

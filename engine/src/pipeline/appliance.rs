@@ -1,44 +1,45 @@
 //! An appliance: every stage of one service, on pinned threads, from start to stop.
 
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread::JoinHandle;
 
 use ticktape_core::{Kind, Seq, Service, Timestamp};
-use ticktape_journal::{CalibrationPlan, JournalError, NativeDisk, StrategyChoice};
-use ticktape_nic::capture::{CaptureError, Recorder, Summary, Tapped, monotonic_now};
-use ticktape_nic::{Nic, NicError, UdpConfig, UdpNic};
-use ticktape_shm::{Consumer, Horizon, RingBuilder, RingConfig, RingError, Watermarks};
+use ticktape_journal::{CalibrationPlan, NativeDisk, StrategyChoice};
+use ticktape_nic::capture::{Recorder, Summary, Tapped, monotonic_now};
+use ticktape_nic::{Nic, UdpConfig, UdpNic};
+use ticktape_shm::{Consumer, Horizon, RingBuilder, Watermarks};
 use ticktape_tuning::{clock, pin};
 
 use super::capture::{self, CaptureThread, FeedTaps, Taps};
+use super::core_thread::{Closed, Idle, run_core};
+use super::cores::{autogroup_advice, describe_cores, shadow_cores, spare_cores};
 use super::events::{self, Events, Ports};
 use super::feed_server;
-use super::idle::{IdleStrategy, Idler};
+use super::idle::IdleStrategy;
 use super::nic::{self, Opened};
-use super::plan::{CorePlan, PlanError, StageName};
+use super::plan::{CorePlan, StageName};
 use super::recovery::{self, Start};
+use super::rings::{egress_config, output_ring_config, ring_builder};
 use super::shadow::{self, Seed};
 use super::stage::{Lifecycle, Stage, StageReport};
 use super::stages::{ExecutorStage, JournalerStage, SequencerStage};
+use super::start_error::StartError;
 use crate::catchup::EpochTable;
 use crate::config::{ApplianceConfig, ConfigError, FeedConfig, SnapshotConfig};
 use crate::control::CONTROL_QUEUE_MAX;
-use crate::egress::{Egress, EgressConfig};
-use crate::executor::{Deadline, Executor, step_room_bytes};
+use crate::egress::Egress;
+use crate::executor::{Deadline, Executor};
 use crate::feed::{self, FeedSession, Publisher};
 use crate::journaler::Journaler;
-use crate::link::{DATA_OVERHEAD_BYTES, SenderConfig, Tier};
+use crate::link::Tier;
 use crate::log::{LogWriter, SequencedClock};
-use crate::machine::StepError;
 use crate::mark::DIGESTS_MAX;
 use crate::metrics::{Arrivals, Part, StageLatency};
-use crate::outputs::{OutputWriter, record_bytes};
+use crate::outputs::OutputWriter;
 use crate::payload::EpochChange;
 use crate::replica::Identity;
 use crate::sequencer::{Sequencer, SequencerConfig};
 use crate::shadow::Covered;
-use crate::snapshot::RestoreFailure;
 
 /// The stream that client commands carry.
 const STREAM_ID: u16 = 2;
@@ -47,73 +48,8 @@ const STREAM_ID: u16 = 2;
 /// thread it shares a doorbell each (20 µs in a virtual machine). What it adds to a crash's loss is within what the tier says.
 const UNHURRIED_JOURNAL_NS: u64 = 200_000;
 
-/// Between two rounds of housekeeping. Heartbeats, clock steering and zero-filling need no more.
-const HOUSEKEEPING_NS: u64 = 1_000_000;
-
 /// A silent feed says at least this often that it lives, as receivers of the protocol expect.
 pub(super) const FEED_HEARTBEAT_NS: u64 = 1_000_000_000;
-
-/// Why an appliance does not start.
-#[derive(Debug)]
-pub enum StartError {
-    /// The configuration.
-    Config(ConfigError),
-    /// The core plan.
-    Plan(PlanError),
-    /// A socket.
-    Nic(NicError),
-    /// The journal.
-    Journal(JournalError),
-    /// The service can't apply what the journal holds.
-    Step(StepError),
-    /// The log ring.
-    Ring(RingError),
-    /// A snapshot that the service can't begin from.
-    Restore(RestoreFailure),
-    /// The capture.
-    Capture(CaptureError),
-    /// A thread.
-    Thread(std::io::Error),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Config(error) => error.fmt(f),
-            StartError::Plan(error) => error.fmt(f),
-            StartError::Nic(error) => error.fmt(f),
-            StartError::Journal(error) => error.fmt(f),
-            StartError::Step(error) => error.fmt(f),
-            StartError::Ring(error) => error.fmt(f),
-            StartError::Restore(error) => error.fmt(f),
-            StartError::Capture(error) => error.fmt(f),
-            StartError::Thread(error) => write!(f, "thread can't be started: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
-
-macro_rules! from {
-    ($($error:ty => $variant:ident,)*) => {
-        $(impl From<$error> for StartError {
-            fn from(error: $error) -> Self {
-                StartError::$variant(error)
-            }
-        })*
-    };
-}
-
-from! {
-    ConfigError => Config,
-    PlanError => Plan,
-    NicError => Nic,
-    JournalError => Journal,
-    StepError => Step,
-    RingError => Ring,
-    RestoreFailure => Restore,
-    CaptureError => Capture,
-}
 
 /// What was chosen at the start, and why: lines for people.
 #[derive(Clone, Debug)]
@@ -190,8 +126,6 @@ pub struct Appliance {
     choices: Choices,
     part: Part,
 }
-
-pub(super) type Closed = (StageName, Result<StageReport, String>);
 
 impl Appliance {
     /// Recovers from the journal, makes the new epoch durable, and starts every stage.
@@ -362,53 +296,6 @@ impl Drop for Appliance {
         self.lifecycle.stop();
         self.join();
     }
-}
-
-/// Fails the appliance where a stage's thread unwinds, so that the other threads don't wait for it.
-struct Alarm<'a>(&'a Lifecycle);
-
-impl Drop for Alarm<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.fail("a stage's thread panicked; its message is above".to_string());
-        }
-    }
-}
-
-/// How the threads wait.
-#[derive(Clone, Copy)]
-pub(super) struct Idle {
-    pub(super) strategy: IdleStrategy,
-    pub(super) has_spare_core: bool,
-}
-
-/// One thread: polls its stages in plan order until they are drained, or one anywhere has failed.
-pub(super) fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) -> Vec<Closed> {
-    let alarm = Alarm(lifecycle);
-    let mut idler = Idler::new(idle.strategy).with_spare_core(idle.has_spare_core);
-    let mut housekeeping_at = 0;
-    while !lifecycle.failed() {
-        let mut work = 0;
-        let mut now = clock::monotonic_ns();
-        for stage in &mut stages {
-            let done = stage.poll(now);
-            if done > 0 {
-                work += done;
-                // A stage that worked took time; one that was idle took less than reading the clock would.
-                now = clock::monotonic_ns();
-            }
-        }
-        if now >= housekeeping_at {
-            stages.iter_mut().for_each(|stage| stage.housekeeping(now));
-            housekeeping_at = now + HOUSEKEEPING_NS;
-        }
-        if lifecycle.draining() && stages.iter_mut().all(|stage| stage.drained(now)) {
-            break;
-        }
-        idler.after_round_or(work, |timeout| stages.iter_mut().any(|stage| stage.wait(timeout)));
-    }
-    drop(alarm);
-    stages.into_iter().map(|stage| (stage.name(), stage.close())).collect()
 }
 
 /// What runs beside the stages, where there is such.
@@ -653,76 +540,6 @@ fn begin_epoch<S: Service>(
     Ok(())
 }
 
-fn ring_builder(config: &ApplianceConfig, epoch: u32) -> RingBuilder {
-    let ring_config = RingConfig {
-        capacity_bytes: config.ring.bytes,
-        frame_bytes_max: config.frame_bytes_max(),
-        batch_bytes_max: config.batch_bytes_max(),
-        epoch: u64::from(epoch),
-        commit_is_sequenced: config.tier == Tier::Memory,
-    };
-    let mut builder = match &config.ring.name {
-        Some(name) => RingBuilder::new(ring_config).named(&config.ring.dir, name),
-        None => RingBuilder::new(ring_config).heap(),
-    };
-    let journaler = builder.consumer("journaler");
-    // What is not yet durable stays within half the ring, so that the other half is there for whoever reads behind.
-    builder.hold_bytes_max(journaler, config.ring.bytes as u64 / 2);
-    builder.consumer("executor");
-    builder.consumer("publisher");
-    builder
-}
-
-fn output_ring_config(config: &ApplianceConfig) -> RingConfig {
-    let frame_bytes_max = record_bytes(config.limits.output_bytes_max);
-    let step = step_room_bytes(&config.limits);
-    RingConfig {
-        capacity_bytes: (2 * step + 8 * frame_bytes_max).next_power_of_two(),
-        frame_bytes_max,
-        batch_bytes_max: frame_bytes_max + 8,
-        epoch: 0,
-        commit_is_sequenced: true,
-    }
-}
-
-fn egress_config(config: &ApplianceConfig, epoch: u32, schema_version: u32) -> EgressConfig {
-    let sender = SenderConfig {
-        ring_bytes: config.session_bytes,
-        messages_max: (config.session_bytes / 64).clamp(1024, 1 << 20),
-        in_flight_messages_max: config.window * 2,
-        datagram_bytes_max: config.datagram_bytes_max,
-        ..SenderConfig::default()
-    };
-    EgressConfig {
-        epoch,
-        schema_version,
-        tier: config.tier,
-        window: config.window,
-        client_datagram_bytes_max: config.command_bytes_max() + DATA_OVERHEAD_BYTES,
-        sender,
-    }
-}
-
-/// The cores for work that nobody waits for: those that no stage is pinned to, if there are such.
-fn spare_cores(usable: &[usize], taken: &[usize]) -> Vec<usize> {
-    first_of(usable, &[taken])
-}
-
-/// As [`spare_cores`]; where none is spare, the shadow stays off those where orders wait, if it can: a snapshot keeps a core busy
-/// for seconds, and the kernel ends its turn there at a tick, some milliseconds late.
-fn shadow_cores(plan: &CorePlan, usable: &[usize], taken: &[usize]) -> Vec<usize> {
-    let in_path = |stage: &StageName| matches!(stage, StageName::Sequencer | StageName::Executor);
-    let slots = plan.slots().iter().zip(taken);
-    let hot: Vec<usize> = slots.filter(|(slot, _)| slot.stages.iter().any(in_path)).map(|(_, &core)| core).collect();
-    first_of(usable, &[taken, &hot])
-}
-
-/// What is left of `usable` without the first of the sets that leave any; all of it where none does.
-fn first_of(usable: &[usize], without: &[&[usize]]) -> Vec<usize> {
-    let left = |taken: &&[usize]| usable.iter().copied().filter(|core| !taken.contains(core)).collect::<Vec<_>>();
-    without.iter().map(left).find(|left| !left.is_empty()).unwrap_or_else(|| usable.to_vec())
-}
-
 fn describe_snapshots(seed: &Seed) -> String {
     let SnapshotConfig { every_frames, every_bytes, every_ms, retained, compact, .. } = seed.snapshots;
     format!(
@@ -732,26 +549,4 @@ fn describe_snapshots(seed: &Seed) -> String {
         every_ms as f64 / 1000.0,
         if compact { "given up" } else { "kept" }
     )
-}
-
-/// Where cores are shared, the kernel's own workers compete with this process as a whole (measured: a completed write waited up
-/// to 78 ms for the worker that says so).
-fn autogroup_advice(idle: Idle) -> &'static str {
-    if idle.has_spare_core || !pin::groups_sessions() {
-        return "";
-    }
-    "; cores are shared: kernel.sched_autogroup_enabled = 0 spares the disk's workers waits of many milliseconds"
-}
-
-fn describe_cores(plan: &CorePlan, cores: &[usize], usable: usize) -> String {
-    let list: Vec<String> = plan
-        .slots()
-        .iter()
-        .zip(cores)
-        .map(|(slot, core)| {
-            let names: Vec<&str> = slot.stages.iter().map(|stage| stage.as_str()).collect();
-            format!("core {core}: {}", names.join(" + "))
-        })
-        .collect();
-    format!("{} ({usable} usable)", list.join("; "))
 }

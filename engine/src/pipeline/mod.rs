@@ -5,6 +5,8 @@ mod capture;
 mod catchup;
 mod catchup_client;
 mod catchup_source;
+mod core_thread;
+mod cores;
 mod events;
 mod feed_server;
 mod idle;
@@ -16,11 +18,13 @@ mod replica_executor;
 mod replica_reset;
 mod replica_stage;
 mod replica_tcp;
+pub mod rings;
 mod shadow;
 mod stage;
 mod stages;
+mod start_error;
 
-pub use appliance::{Appliance, Choices, Report, StartError};
+pub use appliance::{Appliance, Choices, Report};
 pub use catchup::{CatchupCounters, CatchupServer, CatchupServerConfig, ServedRing};
 pub use catchup_client::{
     CatchupClient, CatchupClientConfig, CatchupError, CatchupItem, CatchupStep, install_snapshot,
@@ -29,3 +33,4 @@ pub use idle::{IdleStrategy, Idler};
 pub use plan::{CorePlan, CoreSlot, PlanError, StageName};
 pub use replica::Replica;
 pub use stage::{Lifecycle, Stage, StageReport};
+pub use start_error::StartError;

@@ -3,7 +3,7 @@
 use ticktape_nic::xdp::BusyPoll;
 use ticktape_nic::{NicError, UdpConfig, UdpNic, XdpConfig, XdpNic};
 
-use super::appliance::StartError;
+use super::start_error::StartError;
 use crate::config::{ApplianceConfig, ConfigError, NicChoice};
 
 /// The link's backend, and why it is that one.

@@ -5,7 +5,7 @@ use ticktape_journal::{
     Binding, Disk, FileDisk, Journal, JournalConfig, JournalError, JournalReader, NativeDisk, Recovered, snapshot,
 };
 
-use super::appliance::StartError;
+use super::start_error::StartError;
 use crate::config::ApplianceConfig;
 use crate::egress::{EgressConfig, SessionLinks};
 use crate::events::recent_events;

@@ -15,8 +15,9 @@ use ticktape_nic::{Nic, UdpConfig, UdpNic};
 use ticktape_shm::{Horizon, Ring, RingBuilder, RingConfig};
 use ticktape_tuning::pin;
 
-use super::appliance::{Closed, Idle, Report, StartError, run_core};
+use super::appliance::Report;
 use super::catchup_client::install_snapshot;
+use super::core_thread::{Closed, Idle, run_core};
 use super::feed_server;
 use super::idle::IdleStrategy;
 use super::replica_executor::{self, Asked};
@@ -25,6 +26,7 @@ use super::replica_stage::IntakeStage;
 use super::replica_tcp::{self, Begun, TcpBulk};
 use super::stage::{Lifecycle, Stage};
 use super::stages::JournalerStage;
+use super::start_error::StartError;
 use crate::catchup::EpochTable;
 use crate::config::ConfigError;
 use crate::journaler::Journaler;

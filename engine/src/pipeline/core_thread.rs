@@ -1,0 +1,59 @@
+//! One core: a thread that polls its stages, from their first round to their last.
+
+use ticktape_tuning::clock;
+
+use super::idle::{IdleStrategy, Idler};
+use super::plan::StageName;
+use super::stage::{Lifecycle, Stage, StageReport};
+
+/// Between two rounds of housekeeping. Heartbeats, clock steering and zero-filling need no more.
+const HOUSEKEEPING_NS: u64 = 1_000_000;
+
+pub(super) type Closed = (StageName, Result<StageReport, String>);
+
+/// Fails the appliance where a stage's thread unwinds, so that the other threads don't wait for it.
+struct Alarm<'a>(&'a Lifecycle);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("a stage's thread panicked; its message is above".to_string());
+        }
+    }
+}
+
+/// How the threads wait.
+#[derive(Clone, Copy)]
+pub(super) struct Idle {
+    pub(super) strategy: IdleStrategy,
+    pub(super) has_spare_core: bool,
+}
+
+/// One thread: polls its stages in plan order until they are drained, or one anywhere has failed.
+pub(super) fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) -> Vec<Closed> {
+    let alarm = Alarm(lifecycle);
+    let mut idler = Idler::new(idle.strategy).with_spare_core(idle.has_spare_core);
+    let mut housekeeping_at = 0;
+    while !lifecycle.failed() {
+        let mut work = 0;
+        let mut now = clock::monotonic_ns();
+        for stage in &mut stages {
+            let done = stage.poll(now);
+            if done > 0 {
+                work += done;
+                // A stage that worked took time; one that was idle took less than reading the clock would.
+                now = clock::monotonic_ns();
+            }
+        }
+        if now >= housekeeping_at {
+            stages.iter_mut().for_each(|stage| stage.housekeeping(now));
+            housekeeping_at = now + HOUSEKEEPING_NS;
+        }
+        if lifecycle.draining() && stages.iter_mut().all(|stage| stage.drained(now)) {
+            break;
+        }
+        idler.after_round_or(work, |timeout| stages.iter_mut().any(|stage| stage.wait(timeout)));
+    }
+    drop(alarm);
+    stages.into_iter().map(|stage| (stage.name(), stage.close())).collect()
+}
