@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -171,6 +171,58 @@ fn another_log_is_refused_by_name_and_nothing_is_given_up() {
     let appliance = start(&leader(dir.path(), a));
     let replica = follow(&follower(own.path(), a, &appliance));
     assert!(until_level(&replica, &appliance).applied() > before);
+    stop(appliance);
+}
+
+#[test]
+fn a_peer_of_another_log_is_passed_over_for_one_that_has_ours() {
+    let (dir, other, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let a = free_address();
+    let (appliance, foreign) = (start(&leader(dir.path(), a)), start(&leader(other.path(), free_address())));
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    add(&mut client, 50);
+    let replica = follow(&follower(own.path(), a, &appliance));
+    until_level(&replica, &appliance);
+    replica.stop();
+    let mut config = follower(own.path(), a, &appliance);
+    config.repair.insert(0, foreign.repair_addr().unwrap());
+    let replica = follow(&config);
+    add(&mut client, 50);
+    until_level(&replica, &appliance);
+    stop(appliance);
+    stop(foreign);
+}
+
+/// Forwards TCP connections to `to`, and no datagrams: the address to connect to.
+fn tcp_alone(to: SocketAddrV4) -> SocketAddrV4 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for near in listener.incoming() {
+            let (near, far) = (near.unwrap(), TcpStream::connect(to).unwrap());
+            for (mut from, mut into) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut into);
+                    let _ = into.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
+}
+
+#[test]
+fn commits_that_no_datagram_tells_are_asked_for_in_bulk() {
+    let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());
+    let appliance = start(&leader(dir.path(), a));
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    add(&mut client, 50);
+    let replica = follow(&ReplicaConfig::new(own.path(), a, vec![tcp_alone(appliance.repair_addr().unwrap())]));
+    until_level(&replica, &appliance);
+    for _ in 0..2 {
+        add(&mut client, 50);
+        until_level(&replica, &appliance);
+    }
     stop(appliance);
 }
 

@@ -30,6 +30,9 @@ const PAUSE_NS: u64 = 1_000_000_000;
 /// The leader says so long that more is committed than the feed brings, until it is fetched in bulk.
 const STALE_NS: u64 = 1_000_000_000;
 
+/// Nobody says so long that what was received is committed, until it is asked for over TCP: the leader tells each 100 µs at most.
+const UNCOMMITTED_NS: u64 = 1_000_000_000;
+
 /// Polls that brought bytes and no frame, after which it is taken to be a snapshot that comes: a message has fewer pieces.
 const FRUITLESS_MAX: u32 = 64;
 
@@ -111,6 +114,14 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     refused: bool,
     /// Since when more is committed than is here, and what was next then.
     stale: Option<(Nanos, Seq)>,
+    /// Since when frames are here that nobody says are committed, and what was committed then.
+    uncommitted: Option<(Nanos, Seq)>,
+    /// The frame that the transfer under way began with.
+    bulk_from: Seq,
+    /// Whoever was asked had nothing more: nobody is asked for what is missing before this.
+    rest_until: Nanos,
+    /// Peers of this round that serve something else.
+    foreign: usize,
     feed_frames: u64,
     bulk_frames: u64,
     foreign_datagrams: u64,
@@ -182,6 +193,10 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             silent: false,
             refused: false,
             stale: None,
+            uncommitted: None,
+            bulk_from: Seq::ZERO,
+            rest_until: 0,
+            foreign: 0,
             feed_frames: 0,
             bulk_frames: 0,
             foreign_datagrams: 0,
@@ -309,24 +324,22 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             BulkEnd::Complete { epoch, commit } => {
                 (self.joined, self.refused, self.failures, self.stale) = (true, false, 0, None);
                 self.phase = Phase::Feed;
+                self.foreign = 0;
                 // Numbers that the feed only spoke of may never come: whoever forges a heartbeat can name any.
                 self.arbiter.skip_to(self.door.next_seq().0);
                 self.board.add(Figure::CatchUps, 1);
                 self.advance_epoch();
                 // One of a reign that is over is not believed, as from the leader itself.
                 let _ = self.tracker.on_word(now, epoch, commit);
-                self.board.say("");
-            }
-            BulkEnd::Failed(why) => {
-                self.failures += 1;
-                self.board.add(Figure::CatchUpsFailed, 1);
-                self.board.say(why);
-                if self.failures.is_multiple_of(self.bulk.peers().max(1)) {
-                    self.phase = Phase::Pause { until: now.saturating_add(PAUSE_NS), at: self.door.next_seq() };
+                self.uncommitted = Some((now, self.heard_commit()));
+                if self.door.next_seq() > self.bulk_from || self.shown == ReplicaState::Joining {
+                    self.board.say("");
                 } else {
-                    self.begin_bulk(now, self.shown);
+                    // What was missed is not to be had there, either; asking at once again would help nobody.
+                    self.rest_until = now.saturating_add(PAUSE_NS);
                 }
             }
+            BulkEnd::Failed(why) => self.bulk_failed(now, &why),
             BulkEnd::Snapshot(snapshot) => {
                 self.verdict.get_or_insert(Verdict::Snapshot(snapshot));
             }
@@ -334,14 +347,33 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 self.verdict.get_or_insert(Verdict::TakenBack { why, from });
             }
             BulkEnd::Foreign(why) => {
-                self.verdict.get_or_insert(Verdict::Fault(why));
+                self.foreign += 1;
+                if self.foreign >= self.bulk.peers() {
+                    self.verdict.get_or_insert(Verdict::Fault(why));
+                } else {
+                    self.bulk_failed(now, &why);
+                }
             }
+        }
+    }
+
+    /// The next peer is asked; after the last, all of them again, a little later.
+    fn bulk_failed(&mut self, now: Nanos, why: &str) {
+        self.failures += 1;
+        self.board.add(Figure::CatchUpsFailed, 1);
+        self.board.say(why);
+        if self.failures.is_multiple_of(self.bulk.peers().max(1)) {
+            self.foreign = 0;
+            self.phase = Phase::Pause { until: now.saturating_add(PAUSE_NS), at: self.door.next_seq() };
+        } else {
+            self.begin_bulk(now, self.shown);
         }
     }
 
     fn begin_bulk(&mut self, now: Nanos, shown: ReplicaState) {
         (self.shown, self.fruitless) = (shown, 0);
         self.phase = Phase::Bulk;
+        self.bulk_from = self.door.next_seq();
         self.bulk.begin(now, self.door.next_seq(), self.door.epoch());
     }
 
@@ -434,8 +466,34 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         });
         let needed = needed.or_else(|| self.refused.then_some(ReplicaState::ChangingEpoch));
         let needed = needed.or_else(|| self.is_stale(now).then_some(ReplicaState::CatchingUp));
-        if let Some(state) = needed {
+        let needed = needed.or_else(|| self.is_uncommitted(now).then_some(ReplicaState::AwaitingCommit));
+        if let Some(state) = needed.filter(|_| now >= self.rest_until) {
             self.begin_bulk(now, state);
+        }
+    }
+
+    fn heard_commit(&self) -> Seq {
+        self.tracker.word().map_or(Seq::ZERO, |(_, commit)| commit)
+    }
+
+    /// Whether nobody has said for a while that what is here is committed. The word over TCP is as good as the leader's own.
+    fn is_uncommitted(&mut self, now: Nanos) -> bool {
+        let commit = self.heard_commit();
+        let waits = commit.next() < self.door.next_seq();
+        match self.uncommitted.filter(|&(_, at)| waits && at == commit) {
+            Some((since, _)) if now.saturating_sub(since) >= UNCOMMITTED_NS => {
+                self.board.say(format_args!("nobody says what is committed after seq {}", commit.0));
+                true
+            }
+            Some(_) => false,
+            None => {
+                self.uncommitted = waits.then_some((now, commit));
+                if self.shown == ReplicaState::AwaitingCommit {
+                    self.shown = ReplicaState::Live;
+                    self.board.say("");
+                }
+                false
+            }
         }
     }
 
@@ -460,6 +518,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             Phase::Bulk | Phase::Pause { .. } => self.shown,
             Phase::Feed if self.silent => ReplicaState::Silent,
             Phase::Feed if repairing => ReplicaState::Repairing,
+            Phase::Feed if self.shown == ReplicaState::AwaitingCommit => ReplicaState::AwaitingCommit,
             Phase::Feed => ReplicaState::Live,
         });
         let counters = self.arbiter.counters();

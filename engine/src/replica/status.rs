@@ -16,8 +16,10 @@ pub enum ReplicaState {
     FetchingSnapshot,
     /// Taking what it missed in bulk.
     CatchingUp,
-    /// It has all that the feed has sent.
+    /// It has all that the feed has sent, and hears what is committed.
     Live,
+    /// It has frames that nobody says are committed. Whoever has the log is asked each second.
+    AwaitingCommit,
     /// Messages are missing, and asked for.
     Repairing,
     /// The feed says nothing. Whoever has the log is asked each second.
@@ -30,11 +32,12 @@ pub enum ReplicaState {
 
 impl ReplicaState {
     /// Every state, by number.
-    pub const ALL: [ReplicaState; 8] = [
+    pub const ALL: [ReplicaState; 9] = [
         ReplicaState::Joining,
         ReplicaState::FetchingSnapshot,
         ReplicaState::CatchingUp,
         ReplicaState::Live,
+        ReplicaState::AwaitingCommit,
         ReplicaState::Repairing,
         ReplicaState::Silent,
         ReplicaState::ChangingEpoch,
@@ -48,6 +51,7 @@ impl ReplicaState {
             ReplicaState::FetchingSnapshot => "fetching-snapshot",
             ReplicaState::CatchingUp => "catching-up",
             ReplicaState::Live => "live",
+            ReplicaState::AwaitingCommit => "awaiting-commit",
             ReplicaState::Repairing => "repairing",
             ReplicaState::Silent => "silent",
             ReplicaState::ChangingEpoch => "changing-epoch",
@@ -209,9 +213,10 @@ impl ReplicaStatus {
         Seq(self.get(Figure::Applied))
     }
 
-    /// Committed frames that the state does not contain yet.
+    /// Frames that are known of, whether committed or not, and that the state does not contain yet.
     pub fn behind(&self) -> u64 {
-        self.get(Figure::LeaderCommit).max(self.get(Figure::Committed)).saturating_sub(self.get(Figure::Applied))
+        let known = [Figure::LeaderCommit, Figure::Committed, Figure::Received].map(|figure| self.get(figure));
+        known.into_iter().max().unwrap_or(0).saturating_sub(self.get(Figure::Applied))
     }
 }
 
