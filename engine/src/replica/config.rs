@@ -115,6 +115,9 @@ impl ReplicaConfig {
                 format!("{peer} can't be asked: give the address and port that `run --repair` serves"),
             );
         }
+        if let Some(own) = self.serve.filter(|own| self.repair.contains(own)) {
+            return bad("serve", format!("{own} is also asked for repairs: a replica can't repair itself"));
+        }
         if let Some(side) = [Some(self.a), self.b].into_iter().flatten().find(|side| side.port() == 0) {
             return bad("feed", format!("{side} has no port: give the one that the leader sends to"));
         }
@@ -143,6 +146,7 @@ mod tests {
             (ReplicaConfig { repair: vec![], ..good.clone() }, "repair"),
             (ReplicaConfig { repair: vec![address("0.0.0.0:1")], ..good.clone() }, "repair"),
             (ReplicaConfig { repair: vec![peer; 65], ..good.clone() }, "repair"),
+            (ReplicaConfig { serve: Some(peer), ..good.clone() }, "serve"),
             (ReplicaConfig { a: address("127.0.0.1:0"), ..good.clone() }, "feed"),
             (ReplicaConfig { b: Some(a), ..good.clone() }, "feed"),
             (ReplicaConfig { stream: "tape".to_string(), ..good.clone() }, "stream"),
