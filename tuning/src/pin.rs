@@ -98,8 +98,8 @@ pub fn keep_to(cores: &[usize]) -> io::Result<()> {
 
 /// How nice a thread is that stays behind: it gets about a quarter of a core that somebody else never leaves. Not less, as it holds
 /// locks that others need now and then: of a directory, of the process's memory. `SCHED_IDLE` would keep them waiting for seconds.
-/// It keeps ordinary time slices: a shorter one is an earlier deadline, in the eyes of the scheduler, so that whoever wakes up on
-/// its core would wait for the next tick (measured: 4 ms).
+/// It keeps ordinary time slices: a shorter one is an earlier deadline in the eyes of the scheduler, and brought nothing that could be
+/// measured.
 const BEHIND_NICE: i32 = 5;
 
 /// Lets others go first wherever the calling thread and they want one core: they get most of it.
