@@ -4,6 +4,7 @@
 mod ends;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
 
 use ends::{Either, PORT, address, can_run, config, flush_all, now, open, open_in, receive, send};
 use ticktape_nic::lab::{A, B, End, Lab, LabConfig};
@@ -160,11 +161,33 @@ fn a_second_socket_on_a_queue_is_refused_by_name() {
         lab.run(A, || XdpNic::open(&XdpConfig { address: SocketAddrV4::new(lab.side(A).ip, 9), ..config(&lab, A) }));
     let text = second.expect_err("a program is there").to_string();
     assert!(text.starts_with("veth-a has an XDP program attached already: id "), "{text}");
-    let second = lab.run(A, || XdpNic::open(&config(&lab, A)));
+    let impatient = XdpConfig { rebind_patience: Duration::ZERO, ..config(&lab, A) };
+    let second = lab.run(A, || XdpNic::open(&impatient));
     let text = second.expect_err("the port is taken").to_string();
     assert!(text.starts_with(&format!("cannot bind UDP {}", address(&lab, A))), "{text}");
     drop(first);
     open(&lab, A);
+}
+
+#[test]
+fn a_port_that_a_forked_child_still_holds_is_waited_for() {
+    if !can_run() {
+        return;
+    }
+    let lab = Lab::new("forked").expect("a lab");
+    let holder = lab.run(A, || std::net::UdpSocket::bind(address(&lab, A))).expect("a free port");
+    let (tried, first_try) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| {
+            let impatient = XdpConfig { rebind_patience: Duration::ZERO, ..config(&lab, A) };
+            lab.run(A, || XdpNic::open(&impatient)).map(drop).expect_err("the port is taken");
+            tried.send(()).expect("somebody waits");
+            open(&lab, A);
+        });
+        first_try.recv().expect("it was tried");
+        drop(holder);
+        opening.join().expect("the port was free in time");
+    });
 }
 
 #[test]

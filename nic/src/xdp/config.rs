@@ -88,7 +88,7 @@ pub struct XdpConfig {
     pub tx_budget: Option<u32>,
     /// Where unicast frames go.
     pub next_hops: NextHops,
-    /// How long to wait for a queue that is still busy with a socket just closed.
+    /// How long to wait for a queue or a port that is still busy with a socket just closed.
     pub rebind_patience: Duration,
 }
 

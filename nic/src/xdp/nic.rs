@@ -6,9 +6,12 @@ mod hops;
 mod rx;
 mod tx;
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
 
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Type};
 
@@ -16,7 +19,7 @@ use super::bpf::{BpfError, Filter, FilterCounters, UnservedQueue, XdpLink, XdpPr
 use super::config::XdpConfig;
 use super::error::XdpError;
 use super::frames::Frames;
-use super::socket::{self, Bound, Copying, Socket};
+use super::socket::{self, Bound, Copying, REBIND_PAUSE, Socket};
 use super::stats::SocketStatistics;
 use super::sys;
 use super::umem::{Area, Umem};
@@ -231,9 +234,7 @@ fn companion(config: &XdpConfig, interface: &InterfaceInfo) -> Result<UdpSocket,
     socket.set_multicast_all_v4(false).map_err(option("IP_MULTICAST_ALL"))?;
     // What arrives here was not meant to, and is never read.
     _ = socket.set_recv_buffer_size(0);
-    socket
-        .bind(&std::net::SocketAddr::V4(config.address).into())
-        .map_err(|error| NicError::Bind { address: config.address, error })?;
+    bind_patiently(&socket, config).map_err(|error| NicError::Bind { address: config.address, error })?;
     for &group in &config.join {
         let on = InterfaceIndexOrAddress::Index(interface.index);
         socket.join_multicast_v4_n(&group, &on).map_err(|error| NicError::Join {
@@ -243,6 +244,19 @@ fn companion(config: &XdpConfig, interface: &InterfaceInfo) -> Result<UdpSocket,
         })?;
     }
     Ok(socket.into())
+}
+
+/// A port just left stays taken for as long as a child that was forked meanwhile has not begun its own program.
+fn bind_patiently(socket: &socket2::Socket, config: &XdpConfig) -> io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match socket.bind(&std::net::SocketAddr::V4(config.address).into()) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && begin.elapsed() < config.rebind_patience => {
+                thread::sleep(REBIND_PAUSE);
+            }
+            other => return other,
+        }
+    }
 }
 
 impl From<XdpError> for NicError {

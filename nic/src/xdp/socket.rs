@@ -14,7 +14,7 @@ use super::umem::Umem;
 
 /// How long to sleep between two attempts at a queue that is busy. A closed socket lets its queue go after an RCU grace period,
 /// some ms.
-const REBIND_PAUSE: Duration = Duration::from_millis(2);
+pub(super) const REBIND_PAUSE: Duration = Duration::from_millis(2);
 
 /// A queue that only receives has a completion ring all the same: the kernel insists. This is the smallest that it takes.
 const COMPLETIONS_UNUSED: u32 = 2;
