@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Who owns what: [`rng`] all chance, [`clock`] all time, [`nic`] and [`disk`] stand in for the ports' backends, `world` decides
-//! what happens and who is next, `ledger` knows what must hold. [`simulate()`] runs one world, [`vopr()`] many.
+//! what happens and who is next, `ledger` knows what must hold, `trace` tells what happened. [`simulate()`] runs one world, [`vopr()`] many.
 //! `fuzz/` feeds hostile bytes to every parser, and `tests/corpus.rs` runs its corpus with the ordinary tests.
 //!
 //! Invariant: a run follows from its seed and configuration alone; nothing here reads a clock, the environment or a system's random numbers.
@@ -24,6 +24,7 @@ pub mod nic;
 pub mod rng;
 pub mod services;
 pub mod simulate;
+pub mod trace;
 mod world;
 
 pub use rng::{Ppm, Rng, Seed};

@@ -7,6 +7,7 @@ use std::ops::Range;
 use ticktape::{Invariants, Service};
 
 use crate::rng::Rng;
+use crate::trace::{Event, Keep};
 use crate::world::World;
 
 /// Which kinds of fault may strike.
@@ -147,7 +148,7 @@ pub struct Failure {
     /// What was found instead.
     pub detail: String,
     /// What happened last, oldest first.
-    pub last_events: Vec<String>,
+    pub last_events: Vec<Event>,
 }
 
 impl fmt::Display for Failure {
@@ -174,9 +175,9 @@ pub fn simulate<S: Service + Invariants>(
     mut gen_input: impl FnMut(&mut Rng) -> S::Input,
 ) -> Result<Report, Failure> {
     assert!((1..=8).contains(&config.clients), "1 to 8 clients, not {}", config.clients);
-    let result = World::<S, _>::new(config, service, &mut gen_input, false).run();
+    let result = World::<S, _>::new(config, service, &mut gen_input, Keep::Nothing).run();
     // A run tells nothing unless it fails; then it is run again, to tell.
-    let outcome = result.map_err(|_| match World::<S, _>::new(config, service, &mut gen_input, true).run() {
+    let outcome = result.map_err(|_| match World::<S, _>::new(config, service, &mut gen_input, Keep::Tail).run() {
         Err(failure) => failure,
         Ok(_) => panic!("seed {} failed once and not again: something in it is not its seed's", config.seed),
     })?;

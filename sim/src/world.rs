@@ -3,7 +3,7 @@
 //! A run is a number of steps: each is an input, or a stroke of fate, followed by polls of whatever chance picks. Then all faults stop, and
 //! everything has to come to its end.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,11 +15,12 @@ use ticktape_journal::{JournalError, JournalReader};
 use crate::clock::{SimClock, WorldTime};
 use crate::customer::Customer;
 use crate::disk::{DiskConfig, DiskFaults, Loss, Medium};
-use crate::host::{Boot, DATAGRAM_BYTES, Host, Pollable, config};
+use crate::host::{Boot, DATAGRAM_BYTES, Host, Pollable, Progress, config};
 use crate::ledger::{Ledger, Replay, Wrong, check_effects};
 use crate::nic::{LinkFaults, Network, QueueConfig};
 use crate::rng::{Ppm, Rng, Seed};
 use crate::simulate::{Failure, SimConfig};
+use crate::trace::{Keep, Trace, What, Who, describe_frame, describe_input};
 
 const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 9000);
 
@@ -35,8 +36,8 @@ const PROGRESS_NS_MAX: u64 = 120_000_000_000;
 /// Starts that may fail, one after the other, while faults go on.
 const STARTS_MAX: u32 = 3;
 
-/// Happenings that are told of a failed run.
-const NOTES_MAX: usize = 40;
+/// The box's number.
+const BOX: u8 = 0;
 
 /// What was met, by name.
 pub(crate) type Coverage = BTreeMap<&'static str, u64>;
@@ -78,7 +79,7 @@ pub(crate) struct World<'a, S: Service, G> {
     inputs_asked: u64,
     coverage: Coverage,
     trace_hash: u64,
-    notes: Option<VecDeque<String>>,
+    trace: Trace,
 }
 
 impl<'a, S, G> World<'a, S, G>
@@ -86,12 +87,16 @@ where
     S: Service + Invariants,
     G: FnMut(&mut Rng) -> S::Input,
 {
-    pub(crate) fn new(sim: &'a SimConfig, service: &'a S::Config, gen_input: G, tells: bool) -> Self {
+    pub(crate) fn new(sim: &'a SimConfig, service: &'a S::Config, gen_input: G, keep: Keep) -> Self {
         let seed = Seed(sim.seed);
         let time = WorldTime::new();
+        let trace = Trace::new(keep, &time);
         let network = Network::new(seed, &time);
+        network.set_trace(&trace);
         let mut shape = seed.stream("shape");
         let disk = DiskConfig { alignment: *shape.pick(&[512, 512, 4096]), ..DiskConfig::default() };
+        let medium = Medium::new(seed, &time, disk);
+        medium.set_trace(&trace, Who::Disk(BOX));
         let clients = sim.clients as u64;
         let customer = |index: u64| {
             let address = SocketAddrV4::new(Ipv4Addr::new(10, 0, 1, index as u8 + 1), 5000);
@@ -109,7 +114,7 @@ where
                 block: Ppm::percent(*shape.pick(&[0, 0, 20])),
             },
             customers: (0..clients).map(customer).collect(),
-            medium: Medium::new(seed, &time, disk),
+            medium,
             clock: SimClock::new(&time),
             network,
             time,
@@ -129,7 +134,7 @@ where
             inputs_asked: 0,
             coverage: Coverage::new(),
             trace_hash: sim.seed,
-            notes: tells.then(VecDeque::new),
+            trace,
         }
     }
 
@@ -152,7 +157,7 @@ where
                 step: self.step,
                 check,
                 detail,
-                last_events: self.notes.into_iter().flatten().collect(),
+                last_events: self.trace.take_tail(),
             }),
         }
     }
@@ -161,6 +166,7 @@ where
         self.start(true)?;
         while self.step < self.sim.steps {
             self.step += 1;
+            self.trace.begin_step(self.step);
             if self.host.is_none() {
                 if !self.fate.chance(Ppm::percent(30)) {
                     self.polls(4)?;
@@ -217,6 +223,8 @@ where
         let index = self.inputs.index(self.customers.len());
         for _ in 0..self.inputs.between(1, 4) {
             let input = (self.gen_input)(&mut self.inputs).to_bytes();
+            self.trace
+                .tell(Who::Client(self.customers[index].session), || What::Asked { input: describe_input(&input) });
             if !self.customers[index].ask(input) {
                 self.meet("client told to wait", 1);
                 break;
@@ -231,10 +239,10 @@ where
         drop(host);
         self.network.close(SERVER);
         let loss = Loss::any(&mut self.fate);
+        self.tell_fault("power", || format!("{loss:?}"));
         self.medium.lose_power(loss);
         self.clock.reboot();
         self.meet("power lost", 1);
-        self.note(|_| format!("power lost: {loss:?}"));
         Ok(())
     }
 
@@ -244,7 +252,7 @@ where
         drop(host);
         self.network.close(SERVER);
         self.meet(why, 1);
-        self.note(|_| why.to_string());
+        self.trace.tell(Who::Host(BOX), || What::Stop { why: why.to_string() });
         Ok(())
     }
 
@@ -289,7 +297,7 @@ where
                 format!("network: {faults:?}")
             }
         };
-        self.note(|_| what);
+        self.tell_fault("network", || what);
     }
 
     fn change_disk(&mut self) {
@@ -310,7 +318,7 @@ where
             self.medium.stall(fate.scaled(200_000_000));
             self.meet("disk stalled", 1);
         }
-        self.note(|_| format!("disk: {faults:?}"));
+        self.tell_fault("disk", || format!("{faults:?}"));
     }
 
     fn disturb_clock(&mut self) {
@@ -333,7 +341,7 @@ where
             }
         };
         self.meet("clock disturbed", 1);
-        self.note(|_| what);
+        self.tell_fault("clock", || what);
     }
 
     fn stall(&mut self) {
@@ -341,20 +349,20 @@ where
         let steps = self.fate.between(1, 20) as u32;
         self.stalled = Some((part, self.step + steps));
         self.meet("stage stalled", 1);
-        self.note(|_| format!("{:?} stalled for {steps} steps", Pollable::ALL[part]));
+        self.tell_fault("stall", || format!("{:?} stalled for {steps} steps", Pollable::ALL[part]));
     }
 
     fn restart_a_client(&mut self) {
         let index = self.fate.index(self.customers.len());
         self.customers[index].restart(&self.network);
         self.meet("client restarted", 1);
-        self.note(|_| format!("client {} restarted", index + 1));
+        self.tell_fault("clients", || format!("client {} restarted", index + 1));
     }
 
     fn fill_disk(&mut self) {
         let capacity = if self.fate.flip() { 1 << 30 } else { self.medium.used() + self.fate.scaled(100 << 10) };
         self.medium.set_capacity(capacity);
-        self.note(|_| format!("disk of {capacity} bytes"));
+        self.tell_fault("full", || format!("disk of {capacity} bytes"));
     }
 
     // The box starts.
@@ -385,10 +393,11 @@ where
             }
             Err(_) if was_cut_off => {
                 self.network.close(SERVER);
-                self.medium.lose_power(Loss::any(&mut self.fate));
+                let loss = Loss::any(&mut self.fate);
+                self.tell_fault("power", || format!("in recovery, {loss:?}"));
+                self.medium.lose_power(loss);
                 self.clock.reboot();
                 self.meet("power lost in recovery", 1);
-                self.note(|_| "power lost in recovery".to_string());
                 Ok(())
             }
             Err(error) => self.failed_start(&error, is_calm),
@@ -404,7 +413,7 @@ where
             )
         );
         let text = error.to_string();
-        self.note(|_| format!("start failed: {text}"));
+        self.trace.tell(Who::Host(BOX), || What::StartFailed { why: text.clone() });
         if is_calm || !is_disk {
             return Err(("recovery is possible", text));
         }
@@ -423,8 +432,8 @@ where
         self.meet("recoveries", 1);
         self.meet("recoveries that cut a torn tail", u64::from(host.cut));
         self.meet("frames lost, none of them acknowledged", self.ledger.last().0.saturating_sub(host.recovered.0));
-        let (recovered, epoch, last) = (host.recovered, host.epoch, self.ledger.last());
-        self.note(|_| format!("box up: recovered to {recovered} of {last}; epoch {epoch}"));
+        let (recovered, epoch, cut) = (host.recovered, host.epoch, host.cut);
+        self.trace.tell(Who::Host(BOX), || What::Start { recovered: recovered.0, epoch, cut });
         self.ledger.recover(recovered, &found, self.has_cut_off_starts)?;
         self.has_cut_off_starts = false;
         for customer in &self.customers {
@@ -459,8 +468,10 @@ where
     }
 
     fn observe(&mut self, host: &mut Host<S>) -> Result<(), Wrong> {
-        let (ledger, mut wrong, mut hash) = (&mut self.ledger, Ok(()), 0);
+        let (ledger, trace, mut wrong, mut hash) = (&mut self.ledger, &self.trace, Ok(()), 0);
         host.observe(|bytes| {
+            let seq = ledger.last().0 + 1;
+            trace.tell(Who::Stage(BOX, "sequencer"), || What::Sequenced { seq, frame: describe_frame(bytes) });
             if wrong.is_ok() {
                 wrong = ledger.enter(bytes);
             }
@@ -513,6 +524,7 @@ where
         let work = self.customers[index].poll(self.time.now())?;
         let after = self.customers[index].next_event();
         if after != before {
+            self.tell_told(index, before);
             self.fold(after ^ (index as u64) << 56);
         }
         self.pass_time(work);
@@ -527,7 +539,9 @@ where
             return Ok(());
         };
         let part = Pollable::ALL[index];
+        let before = host.progress();
         let work = host.poll(part, &self.clock);
+        self.tell_progress(before, host.progress());
         let checked = match part {
             Pollable::Sequencer if work > 0 => self.observe(&mut host),
             Pollable::Executor if work > 0 => self.check_state(&host),
@@ -539,10 +553,32 @@ where
         self.pass_time(work);
         checked?;
         if let Some(fault) = fault {
-            self.note(|_| format!("box stops: {fault}"));
+            self.trace.tell(Who::Host(BOX), || What::Stop { why: fault });
             self.kill("box stopped by itself")?;
         }
         Ok(())
+    }
+
+    fn tell_told(&self, index: usize, from: u64) {
+        if !self.trace.is_on() {
+            return;
+        }
+        let customer = &self.customers[index];
+        for (&event_seq, told) in customer.told.range(from..) {
+            let log_seq = told.log_seq;
+            self.trace.tell(Who::Client(customer.session), || What::Told { event_seq, log_seq });
+        }
+    }
+
+    fn tell_progress(&self, before: Progress, after: Progress) {
+        let told = |stage, before, after, what: fn(u64) -> What| {
+            if before != after {
+                self.trace.tell(Who::Stage(BOX, stage), || what(after));
+            }
+        };
+        told("journaler", before.durable, after.durable, |seq| What::Durable { seq });
+        told("journaler", before.committed, after.committed, |seq| What::Committed { seq });
+        told("executor", before.applied, after.applied, |seq| What::Applied { seq });
     }
 
     fn check_state(&self, host: &Host<S>) -> Result<(), Wrong> {
@@ -561,7 +597,7 @@ where
         self.medium.set_capacity(1 << 30);
         self.stalled = None;
         self.has_bad_disk = false;
-        self.note(|_| "faults stop".to_string());
+        self.trace.tell(Who::World, || What::Calm);
     }
 
     fn finish(&mut self) -> Result<(), Wrong> {
@@ -627,16 +663,8 @@ where
         self.trace_hash = (self.trace_hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 
-    fn note(&mut self, text: impl FnOnce(&Self) -> String) {
-        if self.notes.is_none() {
-            return;
-        }
-        let line = format!("step {:4} {:>12} ns  {}", self.step, self.time.now(), text(self));
-        let notes = self.notes.as_mut().expect("just seen");
-        if notes.len() == NOTES_MAX {
-            notes.pop_front();
-        }
-        notes.push_back(line);
+    fn tell_fault(&self, kind: &'static str, detail: impl FnOnce() -> String) {
+        self.trace.tell(Who::World, || What::Fault { kind, detail: detail() });
     }
 
     fn count_all(&mut self) {

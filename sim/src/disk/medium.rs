@@ -11,6 +11,7 @@ use super::port::SimDisk;
 use super::{DiskConfig, DiskFaults};
 use crate::clock::WorldTime;
 use crate::rng::{Ppm, Rng, Seed};
+use crate::trace::{Trace, What, Who};
 
 /// What chance makes of what was not synced, at one power loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +125,8 @@ pub(super) struct State {
     /// Nothing completes before.
     pub(super) stalled_until: Nanos,
     pub(super) counters: MediumCounters,
+    trace: Trace,
+    who: Who,
 }
 
 pub(super) type Errno = i32;
@@ -139,6 +142,17 @@ impl State {
                 false
             }
         }
+    }
+
+    /// Tells of this disk, where anybody asks.
+    pub(super) fn tell(&self, what: impl FnOnce(&State) -> What) {
+        self.trace.tell(self.who, || what(self));
+    }
+
+    /// A file's name now, for the timeline.
+    pub(super) fn name(&self, inode: usize) -> String {
+        let found = self.names.iter().find(|&(_, &named)| named == inode);
+        found.map_or_else(|| format!("nameless file {inode}"), |(path, _)| text(path))
     }
 
     pub(super) fn next_number(&mut self) -> u64 {
@@ -177,6 +191,11 @@ impl State {
     }
 
     fn change(&mut self, change: Change) {
+        self.tell(|_| match &change {
+            Change::Make(path, _) => What::Named { file: text(path), how: "made".to_string() },
+            Change::Move(from, to) => What::Named { file: text(to), how: format!("renamed {} to", text(from)) },
+            Change::Take(path) => What::Named { file: text(path), how: "deleted".to_string() },
+        });
         let number = self.next_number();
         change.apply(&mut self.names);
         self.changes.push((number, change));
@@ -224,11 +243,21 @@ impl State {
         Ok(())
     }
 
+    fn torn_since(&self, before: MediumCounters, path: &Path) -> What {
+        let now = self.counters;
+        What::Torn {
+            file: text(path),
+            survived: now.sectors_survived - before.sectors_survived,
+            torn: now.sectors_torn - before.sectors_torn,
+            lost: now.sectors_lost - before.sectors_lost,
+        }
+    }
+
     fn lose_power(&mut self, loss: Loss) {
         self.generation += 1;
         self.locks.clear();
         let mut names = std::mem::take(&mut self.durable_names);
-        let mut is_over = false;
+        let (mut is_over, mut names_lost) = (false, 0);
         for (_, change) in std::mem::take(&mut self.changes) {
             let survives = self.rng.chance(loss.survives) && !(is_over && loss.names_in_order);
             is_over |= !survives;
@@ -236,15 +265,21 @@ impl State {
                 change.apply(&mut names);
             } else {
                 self.counters.names_lost += 1;
+                names_lost += 1;
             }
+        }
+        if names_lost > 0 {
+            self.tell(|_| What::NamesLost { names: names_lost });
         }
         // Each file by its new number; files without a name are gone.
         let inodes = std::mem::take(&mut self.inodes);
-        for inode in names.values_mut() {
+        for (path, inode) in &mut names {
             let mut kept = inodes[*inode].clone();
             kept.opens = 0;
             if kept.is_dirty() {
+                let before = self.counters;
                 kept.lose_power(&mut self.rng, loss, &mut self.counters);
+                self.tell(|state| state.torn_since(before, path));
             }
             self.inodes.push(kept);
             *inode = self.inodes.len() - 1;
@@ -252,6 +287,10 @@ impl State {
         self.names.clone_from(&names);
         self.durable_names = names;
     }
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
 }
 
 /// A disk's contents. Clones are the same disk.
@@ -278,6 +317,8 @@ impl Medium {
             fuse: None,
             stalled_until: 0,
             counters: MediumCounters::default(),
+            trace: Trace::default(),
+            who: Who::World,
         })))
     }
 
@@ -289,6 +330,12 @@ impl Medium {
     /// A port to it, for one process.
     pub fn open(&self) -> SimDisk {
         SimDisk::new(self.clone())
+    }
+
+    /// What happens to it is told there from now on, as having happened to `who`.
+    pub fn set_trace(&self, trace: &Trace, who: Who) {
+        let mut state = self.lock();
+        (state.trace, state.who) = (trace.clone(), who);
     }
 
     /// What befalls operations from now on.

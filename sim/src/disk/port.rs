@@ -10,6 +10,7 @@ use ticktape_journal::limits::{BUFFERS_MAX, DISK_DEPTH};
 use super::medium::{Errno, Medium, State};
 use super::{Loss, SECTOR_BYTES};
 use crate::rng::Ppm;
+use crate::trace::What;
 
 /// How much longer than others a straggler takes, at most.
 const STRAGGLE_TIMES_MAX: u64 = 1000;
@@ -122,6 +123,9 @@ impl SimDisk {
             Err(libc::EBADF)
         };
         state.counters.errors += u64::from(result == Err(libc::EIO));
+        if let Err(errno) = result {
+            state.tell(|_| What::Failed { op: name, why: std::io::Error::from_raw_os_error(errno).to_string() });
+        }
         Completion { token, result: result.map_err(|errno| DiskError { op: name, errno }) }
     }
 
@@ -174,6 +178,7 @@ impl SimDisk {
                 }
                 state.counters.syncs += 1;
                 state.inodes[inode].sync(number);
+                state.tell(|state| What::Synced { file: state.name(inode) });
             }
             Work::SyncDir(path) => {
                 if fails(state, |faults| faults.sync_error) {
@@ -181,6 +186,7 @@ impl SimDisk {
                     return Err(libc::EIO);
                 }
                 state.sync_dir(&path, number);
+                state.tell(|_| What::Synced { file: path.display().to_string() });
             }
             Work::Rename(from, to) => state.rename(&from, &to)?,
             Work::Delete(path) => state.delete(&path)?,
@@ -262,6 +268,12 @@ impl SimDisk {
             }
             state.inodes[open.inode].sync_range(number, at, done);
         }
+        state.tell(|state| What::Stored {
+            file: state.name(open.inode),
+            offset: at as u64,
+            bytes: done as u64,
+            durable,
+        });
         Ok(Outcome::Transferred(done))
     }
 

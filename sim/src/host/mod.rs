@@ -121,6 +121,14 @@ pub(crate) struct Boot<'a, C> {
     pub(crate) seed: Seed,
 }
 
+/// How far a host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) durable: u64,
+    pub(crate) committed: u64,
+    pub(crate) applied: u64,
+}
+
 /// A running box.
 pub(crate) struct Host<S: Service> {
     sequencer: Sequencer<SimRx>,
@@ -258,6 +266,12 @@ impl<S: Service> Host<S> {
     /// The last frame that is committed.
     pub(crate) fn committed(&self) -> Seq {
         self.watermarks.commit()
+    }
+
+    /// How far it is, for the timeline.
+    pub(crate) fn progress(&self) -> Progress {
+        let (durable, committed) = (self.watermarks.durable().0, self.watermarks.commit().0);
+        Progress { durable, committed, applied: self.executor.machine().applied().0 }
     }
 
     /// Counters that tell what was met.

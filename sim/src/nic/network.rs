@@ -10,6 +10,7 @@ use super::LinkFaults;
 use super::port::{QueueConfig, SimNic};
 use crate::clock::WorldTime;
 use crate::rng::{Rng, Seed};
+use crate::trace::{Trace, What, Who, describe_packet};
 
 /// How much longer than others a straggler is under way, at most.
 const STRAGGLE_TIMES_MAX: u64 = 100;
@@ -75,12 +76,19 @@ pub(super) struct State {
     pub(super) counters: NetworkCounters,
     /// Memory of packets that were delivered.
     spare: Vec<Vec<u8>>,
+    trace: Trace,
 }
 
 impl State {
     /// Takes a datagram over from a port.
     pub(super) fn send(&mut self, source: SocketAddrV4, destination: SocketAddrV4, bytes: &[u8]) {
         self.counters.sent += 1;
+        self.trace.tell(Who::Net, || What::Sent {
+            from: source,
+            to: destination,
+            bytes: bytes.len(),
+            packet: describe_packet(bytes),
+        });
         if !destination.ip().is_multicast() {
             return self.send_to(source, destination, destination, bytes);
         }
@@ -95,14 +103,19 @@ impl State {
         let faults = self.faults.get(&way).copied().unwrap_or(self.default_faults);
         if self.cut.contains(&way) {
             self.counters.cut += 1;
+            tell_lost(&self.trace, source, port, "cut", bytes);
             return;
         }
         if self.rng.chance(faults.loss) {
             self.counters.lost += 1;
+            tell_lost(&self.trace, source, port, "on its way", bytes);
             return;
         }
         let copies = 1 + u64::from(self.rng.chance(faults.duplicate));
         self.counters.duplicated += copies - 1;
+        if copies > 1 {
+            self.tell_disturbed(source, port, "sent twice");
+        }
         for _ in 0..copies {
             self.launch(way, &faults, source, destination, port, bytes);
         }
@@ -124,6 +137,7 @@ impl State {
             let bit = self.rng.index(8 * copy.len());
             copy[bit / 8] ^= 1 << (bit % 8);
             self.counters.corrupted += 1;
+            self.tell_disturbed(source, port, "damaged");
         }
         let mut delay = faults.delay_ns + self.rng.between(0, faults.jitter_ns);
         if self.rng.chance(faults.straggle) {
@@ -134,6 +148,7 @@ impl State {
             // Later than it would be, and whatever follows does not wait for it.
             at += self.rng.between(0, 4 * (faults.delay_ns + faults.jitter_ns));
             self.counters.reordered += 1;
+            self.tell_disturbed(source, port, "held up");
         } else {
             let last = self.last_arrival.entry(way).or_insert(0);
             at = at.max(*last);
@@ -153,18 +168,29 @@ impl State {
             let (port, packet) = entry.remove();
             let Some(endpoint) = self.endpoints.get_mut(&port) else {
                 self.counters.unreachable += 1;
+                tell_lost(&self.trace, packet.source, port, "nobody there", &packet.bytes);
                 self.spare.push(packet.bytes);
                 continue;
             };
             if endpoint.ring.len() == endpoint.slots {
                 endpoint.overflowed += 1;
                 self.counters.overflowed += 1;
+                tell_lost(&self.trace, packet.source, port, "ring full", &packet.bytes);
                 self.spare.push(packet.bytes);
                 continue;
             }
             self.counters.delivered += 1;
+            self.trace.tell(Who::Net, || What::Delivered {
+                from: packet.source,
+                to: port,
+                packet: describe_packet(&packet.bytes),
+            });
             endpoint.ring.push_back(packet);
         }
+    }
+
+    fn tell_disturbed(&self, from: SocketAddrV4, to: SocketAddrV4, how: &'static str) {
+        self.trace.tell(Who::Net, || What::Disturbed { from, to, how });
     }
 
     pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
@@ -179,6 +205,10 @@ impl State {
         self.counters.blocked += 1;
         self.rng.index(queued.max(1))
     }
+}
+
+fn tell_lost(trace: &Trace, from: SocketAddrV4, to: SocketAddrV4, why: &'static str, bytes: &[u8]) {
+    trace.tell(Who::Net, || What::Lost { from, to, why, packet: describe_packet(bytes) });
 }
 
 /// Everything between the ports. Clones are the same network.
@@ -202,12 +232,18 @@ impl Network {
             last_arrival: BTreeMap::new(),
             counters: NetworkCounters::default(),
             spare: Vec::new(),
+            trace: Trace::default(),
         })))
     }
 
     /// One thread uses it, and a panic leaves it whole: it is going to be reported with its seed.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What happens to packets is told there from now on.
+    pub fn set_trace(&self, trace: &Trace) {
+        self.lock().trace = trace.clone();
     }
 
     /// Opens a port. One that was open at this address is cut off, as by its process's end.
