@@ -1,0 +1,79 @@
+use super::*;
+
+const SMALLEST: &str = "dir = \"journal\"\nlisten = \"127.0.0.1:7001\"\n";
+
+#[test]
+fn a_full_file_is_read() {
+    let text = format!(
+        "{SMALLEST}tier = \"memory\"\nnic = \"udp\"\ncores = [[\"sequencer\", \"egress\"], [\"journaler\"], \
+         [\"executor\", \"publisher\"]]\nidle = \"spin\"\nwindow = 100\n[ring]\nname = \"r\"\nbytes = 1048576\n[feed]\na = \
+         \"239.1.1.1:7100\"\n"
+    );
+    let config = ApplianceConfig::parse(&text).unwrap();
+    assert_eq!((config.tier, config.window, config.idle), (Tier::Memory, 100, IdleStrategy::Spin));
+    assert_eq!(config.cores.as_ref().unwrap().slots().len(), 3);
+    assert_eq!(config.ring.name.as_deref(), Some("r"));
+    assert_eq!(config.feed.as_ref().unwrap().stream, "TAPE");
+    assert_eq!(config.journal.strategy, StrategyChoice::Auto);
+    let fixed = ApplianceConfig::parse(&format!("{SMALLEST}[journal]\nstrategy = \"flush\"")).unwrap();
+    assert_eq!(fixed.journal.strategy, StrategyChoice::Fixed(ticktape_journal::Strategy::Flush));
+    assert_eq!(config.validate(), Ok(()));
+}
+
+#[test]
+fn the_file_in_the_readme_is_one() {
+    let readme = include_str!("../../../README.md");
+    let (_, rest) = readme.split_once("```toml\n").expect("the README shows a file");
+    let (text, _) = rest.split_once("```").unwrap();
+    let config = ApplianceConfig::parse(text).unwrap();
+    assert_eq!(config.validate(), Ok(()));
+    assert_eq!((config.service.as_deref(), config.journal.segment_bytes), (Some("orderbook"), 16 << 20));
+}
+
+#[test]
+fn what_is_wrong_is_named_with_what_would_be_right() {
+    let refused = |extra: &str| ApplianceConfig::parse(&format!("{SMALLEST}{extra}")).unwrap_err();
+    assert!(refused("tier = \"disk\"").contains("one of memory, local"));
+    assert!(refused("[journal]\nstrategy = \"hope\"").contains("hope"));
+    assert!(refused("windw = 3").contains("line 3"));
+    for (mac, what) in [
+        ("00:00:00:00:00:00", "nobody's address"),
+        ("ff:ff:ff:ff:ff:ff", "a group's address"),
+        ("01:00:5e:00:00:01", "a group's address"),
+        ("02:00", "no MAC address"),
+    ] {
+        let text = refused(&format!("[xdp]\ninterface = \"eth1\"\nnext_hop = \"{mac}\""));
+        assert!(text.contains(&format!("next_hop = {mac:?} is {what}")) && text.starts_with("line 5"), "{text}");
+    }
+    assert!(refused("cores = [[\"sequencer\"]]").contains("missing"));
+    assert!(refused("idle = \"nap\"").contains("backoff"));
+    let mut small = ApplianceConfig::parse(SMALLEST).unwrap();
+    small.session_bytes = 65_536;
+    assert_eq!(small.validate().unwrap_err().place, "session_bytes");
+    small.window = 1024;
+    assert_eq!(small.validate(), Ok(()));
+    let none_kept = ApplianceConfig::parse(&format!("{SMALLEST}[snapshots]\nretained = 0")).unwrap();
+    assert_eq!(none_kept.validate().unwrap_err().place, "snapshots.retained");
+    let captured = |text: &str| {
+        let config = ApplianceConfig::parse(&format!("{SMALLEST}[capture]\nfile = \"x.pcapng\"\n{text}")).unwrap();
+        config.validate().map_err(|error| error.to_string())
+    };
+    assert_eq!(captured(""), Ok(()));
+    assert!(captured("slots = 0").unwrap_err().starts_with("capture.slots: 0 is outside 1..="));
+    assert!(captured("slots = 1000000").unwrap_err().contains("for 1472 bytes each"));
+    assert!(captured("snap_bytes = 70000").unwrap_err().starts_with("capture.snap_bytes: 70000"));
+    assert!(refused("[capture]\nslots = 5").contains("file"));
+    let events = |text: &str| {
+        let config = ApplianceConfig::parse(&format!("{SMALLEST}[events]\na = \"239.1.1.2:7200\"\n{text}")).unwrap();
+        config.validate().map_err(|error| error.to_string())
+    };
+    assert_eq!(events("b = \"239.1.1.3:7200\"\nrepair = \"10.0.0.1:7201\""), Ok(()));
+    assert!(events("stream = \"abcd\"").unwrap_err().starts_with("events.stream: \"abcd\" is not four"));
+    let same = events("stream = \"TAPE\"\n[feed]\na = \"239.1.1.1:7100\"");
+    assert!(same.unwrap_err().starts_with("events.stream: \"TAPE\" is that of [feed]"));
+    assert!(events("recent_bytes = 100").unwrap_err().starts_with("events.recent_bytes: 100 is outside 1472..="));
+    assert!(refused("[events]\nstream = \"EVNT\"").contains("missing field `a`"));
+    let mut config = ApplianceConfig::parse(SMALLEST).unwrap();
+    config.datagram_bytes_max = 10;
+    assert_eq!(config.validate().unwrap_err().place, "datagram_bytes_max");
+}
