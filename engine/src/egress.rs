@@ -17,7 +17,7 @@ use crate::events::{EventSink, NoEvents};
 use crate::link::serial::truncate;
 use crate::link::{
     Ack, AckOutcome, ByeReason, DropReason, EventMessage, Hello, Identity, LinkCounters, Packet, Ranges, ResumeError,
-    SendError, Sender, SenderConfig, Tier, Welcome, layout,
+    ResyncReason, SendError, Sender, SenderConfig, Tier, Welcome, layout,
 };
 use crate::machine::Emitted;
 use crate::metrics::StageLatency;
@@ -90,6 +90,8 @@ struct Handshake {
 struct SessionLink {
     sender: Sender,
     address: Option<SocketAddrV4>,
+    /// Where a client is that was dropped just now, and is to be told.
+    dropped: Option<SocketAddrV4>,
     client_epoch: u32,
     committed_next: u64,
     received_next: u64,
@@ -267,13 +269,13 @@ impl<T: Tx, E: EventSink> Egress<T, E> {
             Control::Hello { from, session, client_epoch, hello, received_next } => {
                 let config = sessions.config;
                 let link = sessions.links.entry(session).or_insert_with(|| SessionLink::new(&config, session, 1));
-                link.address = Some(from);
+                (link.address, link.dropped) = (Some(from), None);
                 link.received_next = received_next;
                 link.held = None;
                 link.handshake = Some(Handshake { hello, client_epoch });
             }
             Control::Refuse { to, identity, refuse } => self.send(to, &identity, &Packet::Refuse(refuse)),
-            Control::Resync { to, identity, reason } => self.send(to, &identity, &Packet::Resync { reason, first: 0 }),
+            Control::Resync { to, identity, reason } => self.send(to, &identity, &Packet::Resync(reason)),
             Control::TooLong { session } => {
                 let link = sessions.links.get(&session);
                 if let Some((to, client_epoch)) = link.and_then(|link| Some((link.address?, link.client_epoch))) {
@@ -349,9 +351,15 @@ impl<T: Tx, E: EventSink> Egress<T, E> {
         let (tx, config) = (&mut self.tx, &self.sessions.config);
         let mut built = 0;
         for (&session, link) in &mut self.sessions.links {
-            let Some(to) = link.address else { continue };
+            if link.address.is_none() && link.dropped.is_none() {
+                continue;
+            }
             let identity =
                 Identity { session: session.0, client_epoch: link.client_epoch, appliance_epoch: config.epoch };
+            let Some(to) = link.address else {
+                built += usize::from(link.say_dropped(tx, &identity));
+                continue;
+            };
             if link.handshake.is_some() {
                 built += usize::from(link.welcome(tx, to, &identity, config, now));
                 continue;
@@ -424,6 +432,7 @@ impl SessionLink {
         SessionLink {
             sender: Sender::new(identity, first_event, &config.sender),
             address: None,
+            dropped: None,
             client_epoch: 0,
             committed_next: 1,
             received_next: 1,
@@ -437,16 +446,28 @@ impl SessionLink {
         }
     }
 
-    /// Makes room by forgetting an eighth of the buffer. A client that still needs it is dropped; it finds the gap when it
-    /// comes back.
+    /// Makes room by forgetting an eighth of the buffer. A client that still needs it is dropped, and told: it says Hello, and the
+    /// Welcome names the events that are left.
     #[cold]
     fn forget_oldest(&mut self, counters: &mut EgressCounters) {
-        if self.address.take().is_some() {
+        if let Some(address) = self.address.take() {
             counters.slow += 1;
+            self.dropped = Some(address);
         }
         let kept = self.sender.end_next() - self.sender.acked_next();
         let first = self.sender.acked_next() + (kept / 8).max(1);
         self.sender.resume(first, first).expect("within what is kept");
+    }
+
+    /// Tells a client that it was dropped. Once: where that is lost, silence tells it.
+    #[cold]
+    fn say_dropped(&mut self, tx: &mut impl Tx, identity: &Identity) -> bool {
+        let Some(to) = self.dropped else { return false };
+        let sent = emit(tx, to, |out| Packet::Resync(ResyncReason::Overflow).encode(identity, out));
+        if sent {
+            self.dropped = None;
+        }
+        sent
     }
 
     /// Answers a handshake, once its session's opening is committed.

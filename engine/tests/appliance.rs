@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use support::{Answer, Command, Mailbox, TestClient, config};
 use ticktape::config::ApplianceConfig;
-use ticktape::link::{ClientConfig, Tier};
+use ticktape::link::{ClientConfig, HistoryGap, Tier};
 use ticktape::machine::{Machine, StepLimits};
 use ticktape::pipeline::{Appliance, IdleStrategy, Report, StageName};
 use ticktape::tail::{Tail, TailError};
@@ -271,8 +271,9 @@ fn a_client_that_does_not_listen_holds_up_nobody() {
     }
     ada.until_acked();
     assert_eq!(ada.ask(&Command::Add(1)), &Answer::Total(1));
-    // It was dropped meanwhile; it comes back to a named gap and what is kept.
+    // It was dropped meanwhile, and told so; it comes back to a named gap and what is kept.
     deaf.until("the gap", |deaf| !deaf.resyncs.is_empty() && deaf.resume_next() == 401);
+    assert_eq!(deaf.gaps, [HistoryGap::Overflow]);
     let report = stop(appliance);
     assert_eq!(report.counter(StageName::Egress, "slow_sessions"), 1);
 }

@@ -13,69 +13,20 @@
 use ticktape_core::Nanos;
 
 use super::accept::DATAGRAM_BYTES_MIN;
-use super::client_event::{CloseReason, Event, HistoryGap};
-use super::data::DATA_OVERHEAD_BYTES;
+use super::client_config::ClientConfig;
+use super::client_event::{CloseReason, Event};
 use super::error::{DropReason, LinkCounters};
 use super::event::EventMessage;
 use super::layout;
-use super::packet::{
-    Ack, ByeReason, DATAGRAM_BYTES_LIMIT, Hello, Identity, Packet, Refuse, RefuseReason, ResyncReason, SEQ_LIMIT,
-    Welcome,
-};
+use super::packet::{Ack, ByeReason, Identity, Packet, SEQ_LIMIT};
 use super::ranges::{Range, Ranges};
-use super::receiver::{Outcome, Receiver, ReceiverConfig};
-use super::sender::{AckOutcome, ResumeError, SendError, Sender, SenderConfig};
+use super::receiver::{Outcome, Receiver};
+use super::sender::{AckOutcome, SendError, Sender};
 use super::serial::truncate;
 
 /// Ranges in one Nack or SelectiveAck: what the smallest datagram holds. A Nack goes on in the next packet.
 const RANGES_MAX: usize = (DATAGRAM_BYTES_MIN as usize - layout::selective_ack::RANGES) / layout::range::BYTES;
 const RANGES_BYTES: usize = RANGES_MAX * layout::range::BYTES;
-
-/// How a [`ClientLink`] is set up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClientConfig {
-    /// The session, kept over reconnects and restarts.
-    pub session: u64,
-    /// The client's incarnation: higher than any this session has used, so persist it before use.
-    pub client_epoch: u32,
-    /// The seq of the first message sent in this epoch.
-    pub first_seq: u64,
-    /// The first event wanted: one beyond the last that was processed; 1 for all.
-    pub resume_next: u64,
-    /// The service's schema version; the appliance must have the same.
-    pub schema: u32,
-    /// What is sent.
-    pub sender: SenderConfig,
-    /// What is received.
-    pub receiver: ReceiverConfig,
-    /// Hello is sent again after this, doubling …
-    pub hello_timeout_ns: u64,
-    /// … up to this.
-    pub hello_timeout_max_ns: u64,
-    /// Something is sent at least this often.
-    pub heartbeat_interval_ns: u64,
-    /// An appliance that says nothing for so long is greeted anew. Must exceed its heartbeat interval.
-    pub silence_ns: u64,
-}
-
-impl Default for ClientConfig {
-    fn default() -> Self {
-        ClientConfig {
-            session: 1,
-            client_epoch: 1,
-            first_seq: 1,
-            resume_next: 1,
-            schema: 1,
-            sender: SenderConfig::default(),
-            // Events are committed already when they come: the delay and the count alone pace the acknowledgements.
-            receiver: ReceiverConfig { ack_on_commit: false, ..ReceiverConfig::default() },
-            hello_timeout_ns: 50_000_000,
-            hello_timeout_max_ns: 1_000_000_000,
-            heartbeat_interval_ns: 100_000_000,
-            silence_ns: 500_000_000,
-        }
-    }
-}
 
 /// Where a link stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,22 +42,24 @@ pub enum ClientState {
 /// The client's end of a link.
 #[derive(Debug)]
 pub struct ClientLink {
-    config: ClientConfig,
-    identity: Identity,
-    state: ClientState,
-    sender: Sender,
-    receiver: Receiver,
-    message_bytes_max: usize,
-    nonce: u64,
+    pub(super) config: ClientConfig,
+    pub(super) identity: Identity,
+    pub(super) state: ClientState,
+    pub(super) sender: Sender,
+    pub(super) receiver: Receiver,
+    pub(super) message_bytes_max: usize,
+    pub(super) nonce: u64,
     /// The event that the last Hello asked for.
-    asked_from: u64,
-    hello_at: Nanos,
-    hello_timeout_ns: u64,
-    heard_at: Nanos,
-    sent_at: Nanos,
-    is_bye_due: bool,
-    connects: u64,
-    counters: LinkCounters,
+    pub(super) asked_from: u64,
+    pub(super) hello_at: Nanos,
+    pub(super) hello_timeout_ns: u64,
+    pub(super) heard_at: Nanos,
+    pub(super) sent_at: Nanos,
+    /// The appliance has dropped this client, which was too far behind: what is missing then is for that.
+    pub(super) was_overrun: bool,
+    pub(super) is_bye_due: bool,
+    pub(super) connects: u64,
+    pub(super) counters: LinkCounters,
 }
 
 impl ClientLink {
@@ -132,6 +85,7 @@ impl ClientLink {
             hello_timeout_ns: config.hello_timeout_ns,
             heard_at: 0,
             sent_at: 0,
+            was_overrun: false,
             is_bye_due: false,
             connects: 0,
             counters: LinkCounters::default(),
@@ -141,6 +95,11 @@ impl ClientLink {
     /// Where the link stands.
     pub const fn state(&self) -> ClientState {
         self.state
+    }
+
+    /// Whose link it is.
+    pub const fn session(&self) -> u64 {
+        self.identity.session
     }
 
     /// Inputs before it are committed.
@@ -255,7 +214,7 @@ impl ClientLink {
         match *packet {
             Packet::Welcome(welcome) => self.on_welcome(now, identity.appliance_epoch, &welcome, on_event),
             Packet::Refuse(refuse) => self.on_refuse(&refuse, on_event),
-            Packet::Resync { reason, first } => self.on_resync(now, identity, reason, first, on_event),
+            Packet::Resync(reason) => self.on_resync(now, identity, reason, on_event),
             _ => {
                 self.check_open(identity)?;
                 self.heard_at = now;
@@ -287,12 +246,6 @@ impl ClientLink {
                 AckOutcome::Bad => Err(DropReason::BadAck),
                 AckOutcome::Advanced | AckOutcome::NotNew => Ok(()),
             },
-            Packet::GapFill { from, count } => {
-                let (receiver, counters) = (&mut self.receiver, &mut self.counters);
-                let outcome =
-                    receiver.on_gap_fill(now, from, count, |seq, bytes| hand_on(seq, bytes, counters, on_event));
-                self.after_events(outcome)
-            }
             Packet::Heartbeat { next_seq } => {
                 if next_seq != truncate(self.receiver.received_next()) {
                     // Something was lost on the way, or overtaken: say where this end stands, and ask for it.
@@ -310,7 +263,8 @@ impl ClientLink {
                 on_event(Event::Disconnected);
                 Ok(())
             }
-            Packet::Hello(_) | Packet::Welcome(_) | Packet::Refuse(_) | Packet::Resync { .. } => {
+            // Events have no numbers that never come: history counts them.
+            Packet::Hello(_) | Packet::Welcome(_) | Packet::Refuse(_) | Packet::Resync(_) | Packet::GapFill { .. } => {
                 Err(DropReason::Unexpected)
             }
         }
@@ -340,118 +294,6 @@ impl ClientLink {
         Ok(())
     }
 
-    fn on_welcome(
-        &mut self,
-        now: Nanos,
-        appliance_epoch: u32,
-        welcome: &Welcome,
-        on_event: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), DropReason> {
-        if appliance_epoch < self.identity.appliance_epoch {
-            return Err(DropReason::StaleEpoch);
-        }
-        // An open link listens only to a new reign that answers the same Hello after its predecessor did.
-        let is_news = match self.state {
-            ClientState::Connecting => true,
-            ClientState::Open => appliance_epoch > self.identity.appliance_epoch,
-            ClientState::Closed(_) => false,
-        };
-        if welcome.nonce != self.nonce || !is_news {
-            return Err(DropReason::StaleHandshake);
-        }
-        if self.state == ClientState::Open && self.receiver.received_next() != self.asked_from {
-            // The new reign would send what has come since that Hello, and take the word of it for a lie: ask from here.
-            self.reconnect(now);
-            on_event(Event::Disconnected);
-            return Ok(());
-        }
-        if welcome.schema != self.config.schema {
-            let reason = RefuseReason::SchemaMismatch;
-            self.end(CloseReason::Refused { reason, detail: u64::from(welcome.schema) }, on_event);
-            return Ok(());
-        }
-        let acked_before = self.sender.acked_next();
-        if let Err(reason) = self.resume_inputs(welcome) {
-            self.end(reason, on_event);
-            return Ok(());
-        }
-        self.identity.appliance_epoch = appliance_epoch;
-        self.sender.set_identity(self.identity);
-        self.sender.set_window(welcome.window);
-        self.sender.limit_datagram(welcome.datagram_bytes_max as usize);
-        let taken = (welcome.datagram_bytes_max as usize).saturating_sub(DATA_OVERHEAD_BYTES);
-        self.message_bytes_max = self.sender.message_bytes_max().min(taken);
-        self.state = ClientState::Open;
-        self.heard_at = now;
-        self.connects += 1;
-        let committed_next = self.sender.acked_next();
-        on_event(Event::Opened { appliance_epoch, tier: welcome.tier, committed_next });
-        if committed_next > acked_before {
-            on_event(Event::Acked { next: committed_next });
-        }
-        let from = self.receiver.received_next();
-        let next = from.max(welcome.first_event).min(welcome.next_event);
-        self.receiver.restart(appliance_epoch, next);
-        if next != from {
-            let gap = if next > from { HistoryGap::TooOld } else { HistoryGap::Rewound };
-            on_event(Event::Resync { gap, from, next });
-        }
-        Ok(())
-    }
-
-    /// Sets the sender to where the appliance stands.
-    fn resume_inputs(&mut self, welcome: &Welcome) -> Result<(), CloseReason> {
-        if welcome.received_next > self.sender.sent_end() {
-            return Err(CloseReason::EpochReused { expected: welcome.received_next });
-        }
-        self.sender.resume(welcome.committed_next, welcome.received_next).map_err(|error| match error {
-            ResumeError::Trimmed { wanted, first } => CloseReason::InputsLost { from: wanted, to: first },
-            ResumeError::Beyond { wanted, .. } => CloseReason::EpochReused { expected: wanted },
-        })
-    }
-
-    fn on_refuse(&mut self, refuse: &Refuse, on_event: &mut impl FnMut(Event<'_>)) -> Result<(), DropReason> {
-        if self.state != ClientState::Connecting || refuse.nonce != self.nonce {
-            return Err(DropReason::StaleHandshake);
-        }
-        self.end(CloseReason::Refused { reason: refuse.reason, detail: refuse.detail }, on_event);
-        Ok(())
-    }
-
-    fn on_resync(
-        &mut self,
-        now: Nanos,
-        identity: &Identity,
-        reason: ResyncReason,
-        first: u64,
-        on_event: &mut impl FnMut(Event<'_>),
-    ) -> Result<(), DropReason> {
-        if self.state != ClientState::Open {
-            return Err(DropReason::Unexpected);
-        }
-        if identity.appliance_epoch < self.identity.appliance_epoch {
-            return Err(DropReason::StaleEpoch);
-        }
-        match reason {
-            ResyncReason::UnknownSession | ResyncReason::EpochChanged => {
-                self.reconnect(now);
-                on_event(Event::Disconnected);
-            }
-            ResyncReason::Trimmed | ResyncReason::Overflow => {
-                self.check_open(identity)?;
-                self.heard_at = now;
-                let from = self.receiver.received_next();
-                if first <= from {
-                    return Err(DropReason::Duplicate);
-                }
-                self.receiver.restart(self.identity.appliance_epoch, first);
-                let gap = if reason == ResyncReason::Trimmed { HistoryGap::TooOld } else { HistoryGap::Overflow };
-                on_event(Event::Resync { gap, from, next: first });
-            }
-        }
-        Ok(())
-    }
-
     /// Whether a packet is for this incarnation of this session.
     #[inline]
     fn check_client(&self, identity: &Identity) -> Result<(), DropReason> {
@@ -467,7 +309,7 @@ impl ClientLink {
 
     /// Whether a packet is of the reign this link is open with.
     #[inline]
-    fn check_open(&self, identity: &Identity) -> Result<(), DropReason> {
+    pub(super) fn check_open(&self, identity: &Identity) -> Result<(), DropReason> {
         if self.state != ClientState::Open {
             return Err(DropReason::Unexpected);
         }
@@ -478,16 +320,9 @@ impl ClientLink {
         }
     }
 
-    fn end(&mut self, reason: CloseReason, on_event: &mut impl FnMut(Event<'_>)) {
+    pub(super) fn end(&mut self, reason: CloseReason, on_event: &mut impl FnMut(Event<'_>)) {
         self.state = ClientState::Closed(reason);
         on_event(Event::Closed(reason));
-    }
-
-    fn reconnect(&mut self, now: Nanos) {
-        self.state = ClientState::Connecting;
-        self.nonce += 1;
-        self.hello_at = now;
-        self.hello_timeout_ns = self.config.hello_timeout_ns;
     }
 
     /// Builds the next datagram to send in `out` and returns its size. Call it until `None`.
@@ -551,25 +386,6 @@ impl ClientLink {
         let ranges = self.receiver.poll_nack(now, &mut missing);
         let ranges = Ranges::write(&missing[..ranges], &mut bytes).ok()?;
         Packet::Nack(ranges).encode(&self.identity, out)
-    }
-
-    fn poll_hello(&mut self, now: Nanos, out: &mut [u8]) -> Option<usize> {
-        if now < self.hello_at {
-            return None;
-        }
-        let hello = Hello {
-            nonce: self.nonce,
-            resume_next: self.receiver.received_next(),
-            first_seq: self.sender.acked_next(),
-            window: self.receiver.window(),
-            datagram_bytes_max: DATAGRAM_BYTES_LIMIT.min(self.config.sender.datagram_bytes_max) as u32,
-            schema: self.config.schema,
-        };
-        let bytes = Packet::Hello(hello).encode(&self.identity, out)?;
-        self.asked_from = hello.resume_next;
-        self.hello_at = now + self.hello_timeout_ns;
-        self.hello_timeout_ns = self.hello_timeout_ns.saturating_mul(2).min(self.config.hello_timeout_max_ns);
-        Some(bytes)
     }
 
     /// When to call `poll_transmit` again, whatever else happens; `None` where the link is over.

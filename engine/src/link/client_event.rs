@@ -56,11 +56,12 @@ impl std::fmt::Display for CloseReason {
 /// Why events are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryGap {
-    /// They are no longer kept: state has to come from elsewhere, such as a snapshot.
+    /// They are no longer kept: the state that they led to has to come from elsewhere, as from
+    /// [`client::state`](crate::client::state).
     TooOld,
     /// The appliance lost them in a crash, as tier `memory` may; those delivered with these numbers never happened.
     Rewound,
-    /// This client fell behind and was dropped.
+    /// This client acknowledged too few while it was connected, so the oldest had to go; otherwise as `TooOld`.
     Overflow,
 }
 

@@ -91,9 +91,9 @@ fn silence_bye_and_a_forgotten_session_lead_to_another_hello() {
     assert_eq!(tell(&mut client, MS, identity(3), Packet::Bye(ByeReason::Stopping)), ["Disconnected"]);
     assert_eq!(hello(&mut client, MS).1.nonce, 2);
 
-    for reason in [ResyncReason::UnknownSession, ResyncReason::EpochChanged] {
+    for &reason in ResyncReason::ALL {
         let mut client = open_client(WELCOME);
-        let resync = Packet::Resync { reason, first: 0 };
+        let resync = Packet::Resync(reason);
         assert_eq!(tell(&mut client, MS, identity(2), resync), [""; 0], "a reign that is over");
         assert_eq!(tell(&mut client, MS, identity(4), resync), ["Disconnected"]);
         assert_eq!(tell(&mut client, MS, identity(4), resync), [""; 0], "once is enough");
@@ -182,11 +182,18 @@ fn history_that_is_not_there_is_named() {
     let events =
         tell(&mut old, 0, identity(3), Packet::Welcome(Welcome { first_event: 25, next_event: 40, ..WELCOME }));
     assert_eq!(events[1], "Resync { gap: TooOld, from: 20, next: 25 }");
-    let resync = Packet::Resync { reason: ResyncReason::Overflow, first: 30 };
-    assert_eq!(tell(&mut old, 0, identity(3), resync), ["Resync { gap: Overflow, from: 25, next: 30 }"]);
-    assert_eq!(tell(&mut old, 0, identity(3), resync), [""; 0]);
-    let fill = Packet::GapFill { from: 29, count: 3 };
-    assert_eq!((tell(&mut old, 0, identity(3), fill), old.resume_next()), (vec![], 32));
+    let resync = Packet::Resync(ResyncReason::Overflow);
+    assert_eq!(tell(&mut old, 0, identity(3), resync), ["Disconnected"]);
+    let (_, again) = hello(&mut old, 0);
+    assert_eq!(again.resume_next, 25);
+    let welcome = Welcome { nonce: again.nonce, first_event: 30, next_event: 40, ..WELCOME };
+    let events = tell(&mut old, 0, identity(3), Packet::Welcome(welcome));
+    assert_eq!(events[1], "Resync { gap: Overflow, from: 25, next: 30 }");
+    // It is the one handshake's reason, not the next one's.
+    assert_eq!(tell(&mut old, 0, identity(3), Packet::Bye(ByeReason::Stopping)), ["Disconnected"]);
+    let welcome = Welcome { nonce: hello(&mut old, 0).1.nonce, first_event: 31, next_event: 40, ..WELCOME };
+    let events = tell(&mut old, 0, identity(3), Packet::Welcome(welcome));
+    assert_eq!(events[1], "Resync { gap: TooOld, from: 30, next: 31 }");
 
     let mut ahead = ClientLink::new(&config);
     hello(&mut ahead, 0);
@@ -212,8 +219,8 @@ fn what_is_not_for_this_link_is_counted_by_reason() {
             DropReason::StaleHandshake,
         ),
         (right, Packet::Ack(Ack { acked_next: 9, received_next: 9, window: 1 }), DropReason::BadAck),
-        (right, Packet::GapFill { from: 1 << 20, count: 1 }, DropReason::BeyondWindow),
-        (right, Packet::Resync { reason: ResyncReason::Trimmed, first: 1 }, DropReason::Duplicate),
+        (right, Packet::GapFill { from: 1, count: 1 }, DropReason::Unexpected),
+        (Identity { appliance_epoch: 2, ..right }, Packet::Resync(ResyncReason::Overflow), DropReason::StaleEpoch),
     ] {
         let before = client.counters().get(reason);
         assert_eq!(tell(&mut client, 0, identity, packet), [""; 0]);
@@ -272,10 +279,10 @@ fn any_packet() -> impl Strategy<Value = Packet<'static>> {
             window
         })),
         (any::<u32>(), 1u32..1 << 31).prop_map(|(from, count)| Packet::GapFill { from, count }),
-        (0usize..4, small()).prop_map(|(reason, first)| Packet::Resync { reason: ResyncReason::ALL[reason], first }),
+        (0usize..3).prop_map(|reason| Packet::Resync(ResyncReason::ALL[reason])),
         any::<u32>().prop_map(|next_seq| Packet::Heartbeat { next_seq }),
         (1u64..4).prop_map(|nonce| Packet::Refuse(Refuse { nonce, reason: RefuseReason::Stopping, detail: 0 })),
-        Just(Packet::Bye(ByeReason::Slow)),
+        Just(Packet::Bye(ByeReason::TooLong)),
     ]
 }
 

@@ -214,16 +214,14 @@ pub mod gap_fill {
     pub const BYTES: usize = 36;
 }
 
-/// Resync: the stream can't go on from where the peer stands.
+/// Resync: the client has to say Hello.
 pub mod resync {
     /// Why.
     pub const REASON: usize = super::header::BYTES;
     /// Zero.
     pub const RESERVED: usize = 30;
-    /// The first seq from which it can go on.
-    pub const FIRST: usize = 32;
     /// The whole packet.
-    pub const BYTES: usize = 40;
+    pub const BYTES: usize = 32;
 }
 
 /// Heartbeat: nothing to say, but alive.
@@ -312,8 +310,7 @@ const SELECTIVE_ACK_FIELDS: &[Field] = &[
 
 const GAP_FILL_FIELDS: &[Field] = &[field(gap_fill::FROM, 4, "from"), field(gap_fill::COUNT, 4, "count")];
 
-const RESYNC_FIELDS: &[Field] =
-    &[field(resync::REASON, 2, "reason"), field(resync::RESERVED, 2, "reserved"), field(resync::FIRST, 8, "first")];
+const RESYNC_FIELDS: &[Field] = &[field(resync::REASON, 2, "reason"), field(resync::RESERVED, 2, "reserved")];
 
 const BYE_FIELDS: &[Field] = &[field(bye::REASON, 2, "reason"), field(bye::RESERVED, 2, "reserved")];
 

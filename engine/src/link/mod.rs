@@ -20,7 +20,9 @@
 mod accept;
 mod bits;
 mod client;
+mod client_config;
 mod client_event;
+mod client_handshake;
 mod data;
 mod error;
 pub mod event;
@@ -35,7 +37,8 @@ mod sent_ring;
 pub mod serial;
 
 pub use accept::{Answer, Standing, Terms, answer_hello};
-pub use client::{ClientConfig, ClientLink, ClientState};
+pub use client::{ClientLink, ClientState};
+pub use client_config::ClientConfig;
 pub use client_event::{CloseReason, Event, HistoryGap};
 pub use data::{DATA_OVERHEAD_BYTES, Data, Messages};
 pub use error::{DropReason, LinkCounters, PacketError};

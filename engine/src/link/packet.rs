@@ -134,7 +134,7 @@ code! {
         SelectiveAck = 7,
         /// What will never come.
         GapFill = 8,
-        /// The stream can't go on from there.
+        /// The client has to say Hello.
         Resync = 9,
         /// Alive.
         Heartbeat = 10,
@@ -176,16 +176,14 @@ code! {
 }
 
 code! {
-    /// Why a stream can't go on from where the peer stands.
+    /// Why a client has to say Hello. The Welcome tells where both streams go on.
     ResyncReason: u16 {
-        /// What was asked for is no longer kept: `first` is the oldest that is.
-        Trimmed = 1,
-        /// The peer fell too far behind and was dropped: `first` is where it can begin again.
-        Overflow = 2,
-        /// The session is not open here: say Hello. `first` is 0.
-        UnknownSession = 3,
-        /// A new reign began: say Hello. `first` is 0.
-        EpochChanged = 4,
+        /// It acknowledged so few events that the oldest had to go: it is sent no more of them until then.
+        Overflow = 1,
+        /// The session is not open here.
+        UnknownSession = 2,
+        /// A new reign began.
+        EpochChanged = 3,
     }
 }
 
@@ -196,10 +194,8 @@ code! {
         Done = 1,
         /// It stops and will be back.
         Stopping = 2,
-        /// It could not keep up.
-        Slow = 3,
         /// It sent a message larger than the Welcome's `datagram_bytes_max` allows: this would come again for ever.
-        TooLong = 4,
+        TooLong = 3,
     }
 }
 
@@ -227,13 +223,8 @@ pub enum Packet<'a> {
         /// How many; at least one.
         count: u32,
     },
-    /// The stream can't go on from there.
-    Resync {
-        /// Why.
-        reason: ResyncReason,
-        /// Where it can.
-        first: u64,
-    },
+    /// The client has to say Hello.
+    Resync(ResyncReason),
     /// Alive.
     Heartbeat {
         /// The seq its sender will use next, its low 32 bits.
@@ -287,7 +278,7 @@ impl<'a> Packet<'a> {
             Packet::Nack(_) => Type::Nack,
             Packet::SelectiveAck(..) => Type::SelectiveAck,
             Packet::GapFill { .. } => Type::GapFill,
-            Packet::Resync { .. } => Type::Resync,
+            Packet::Resync(_) => Type::Resync,
             Packet::Heartbeat { .. } => Type::Heartbeat,
             Packet::Bye(_) => Type::Bye,
         }
@@ -304,7 +295,7 @@ impl<'a> Packet<'a> {
             Packet::Nack(ranges) => nack::RANGES + ranges.bytes(),
             Packet::SelectiveAck(_, ranges) => selective_ack::RANGES + ranges.bytes(),
             Packet::GapFill { .. } => gap_fill::BYTES,
-            Packet::Resync { .. } => resync::BYTES,
+            Packet::Resync(_) => resync::BYTES,
             Packet::Heartbeat { .. } => heartbeat::BYTES,
             Packet::Bye(_) => bye::BYTES,
         }
@@ -337,10 +328,7 @@ impl<'a> Packet<'a> {
                 put(out, gap_fill::FROM, from.to_le_bytes());
                 put(out, gap_fill::COUNT, count.to_le_bytes());
             }
-            Packet::Resync { reason, first } => {
-                put(out, resync::REASON, reason.code().to_le_bytes());
-                put(out, resync::FIRST, first.to_le_bytes());
-            }
+            Packet::Resync(reason) => put(out, resync::REASON, reason.code().to_le_bytes()),
             Packet::Heartbeat { next_seq } => put(out, heartbeat::NEXT_SEQ, next_seq.to_le_bytes()),
             Packet::Bye(reason) => put(out, bye::REASON, reason.code().to_le_bytes()),
         }
@@ -388,9 +376,8 @@ fn decode_rare(packet_type: Type, bytes: &[u8]) -> Result<Packet<'_>, PacketErro
         }
         Type::Resync => {
             let bytes = exactly(bytes, resync::BYTES)?;
-            reserved_is_zero(&bytes[resync::RESERVED..resync::FIRST])?;
-            let reason = ResyncReason::from_code(u16_at(bytes, resync::REASON)).ok_or(PacketError::UnknownCode)?;
-            Packet::Resync { reason, first: cursor_at(bytes, resync::FIRST)? }
+            reserved_is_zero(&bytes[resync::RESERVED..resync::BYTES])?;
+            Packet::Resync(ResyncReason::from_code(u16_at(bytes, resync::REASON)).ok_or(PacketError::UnknownCode)?)
         }
         Type::Heartbeat => {
             Packet::Heartbeat { next_seq: u32_at(exactly(bytes, heartbeat::BYTES)?, heartbeat::NEXT_SEQ) }

@@ -63,7 +63,7 @@ fn samples() -> Vec<Vec<u8>> {
         Packet::Nack(one),
         Packet::SelectiveAck(some, two),
         Packet::GapFill { from: 9, count: 3 },
-        Packet::Resync { reason: ResyncReason::Trimmed, first: 1 << 40 },
+        Packet::Resync(ResyncReason::Overflow),
         Packet::Heartbeat { next_seq: 77 },
         Packet::Bye(ByeReason::Stopping),
     ]
@@ -99,9 +99,9 @@ fn golden_bytes() {
             "0100000000000000 0200 0000 0300000000000000",
         ),
         (Packet::GapFill { from: 9, count: 3 }, "08", "09000000 03000000"),
-        (Packet::Resync { reason: ResyncReason::EpochChanged, first: 0 }, "09", "0400 0000 0000000000000000"),
+        (Packet::Resync(ResyncReason::EpochChanged), "09", "0300 0000"),
         (Packet::Heartbeat { next_seq: 77 }, "0a", "4d000000"),
-        (Packet::Bye(ByeReason::Slow), "0b", "0300 0000"),
+        (Packet::Bye(ByeReason::TooLong), "0b", "0300 0000"),
     ];
     for (packet, kind, body) in golden {
         let bytes = encoded(&packet);
@@ -215,7 +215,7 @@ fn each_lie_has_its_own_error() {
     let refused = encoded(&Packet::Refuse(Refuse { nonce: 0, reason: RefuseReason::Forbidden, detail: 0 }));
     check(error(refused.clone(), &set(refuse::REASON, 0)), PacketError::UnknownCode);
     check(error(refused, &set(refuse::RESERVED, 1)), PacketError::ReservedNotZero);
-    let resynced = encoded(&Packet::Resync { reason: ResyncReason::Overflow, first: 1 });
+    let resynced = encoded(&Packet::Resync(ResyncReason::Overflow));
     check(error(resynced, &set(resync::REASON + 1, 1)), PacketError::UnknownCode);
     check(
         error(encoded(&Packet::GapFill { from: 1, count: 1 }), &set(layout::gap_fill::COUNT, 0)),

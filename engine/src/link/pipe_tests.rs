@@ -232,7 +232,7 @@ impl Appliance {
             self.counters.count(DropReason::ForeignSession);
             let reason = ResyncReason::UnknownSession;
             let identity = Identity { appliance_epoch: self.epoch, ..*identity };
-            out.push(encoded(&Packet::Resync { reason, first: 0 }, &identity));
+            out.push(encoded(&Packet::Resync(reason), &identity));
             return;
         };
         match packet {

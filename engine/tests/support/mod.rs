@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ticktape::client::Client;
 use ticktape::config::ApplianceConfig;
-use ticktape::link::{ClientConfig, ClientState, Event};
+use ticktape::link::{ClientConfig, ClientState, Event, HistoryGap};
 use ticktape::pipeline::{IdleStrategy, Idler};
 use ticktape::{Ctx, Decode, Encode, Seq, Service, SessionEvent, SessionId, TimerId};
 use ticktape_journal::Strategy;
@@ -126,6 +126,8 @@ pub struct TestClient {
     /// Event seq, client seq, answer.
     pub events: Vec<(u64, u64, Answer)>,
     pub resyncs: Vec<(u64, u64)>,
+    /// Why each of them.
+    pub gaps: Vec<HistoryGap>,
     pub opened: u32,
     pub closed: Option<String>,
 }
@@ -143,6 +145,7 @@ impl TestClient {
             client: Client::new(rx, tx, server, config),
             events: Vec::new(),
             resyncs: Vec::new(),
+            gaps: Vec::new(),
             opened: 0,
             closed: None,
         }
@@ -163,13 +166,16 @@ impl TestClient {
 
     /// One duty cycle.
     pub fn poll(&mut self) -> usize {
-        let (events, resyncs, opened, closed) =
-            (&mut self.events, &mut self.resyncs, &mut self.opened, &mut self.closed);
+        let (events, resyncs, gaps) = (&mut self.events, &mut self.resyncs, &mut self.gaps);
+        let (opened, closed) = (&mut self.opened, &mut self.closed);
         self.client.poll(clock::monotonic_ns(), |event| match event {
             Event::Output { event_seq, message } => {
                 events.push((event_seq, message.client_seq, Answer::from_bytes(message.output).unwrap()));
             }
-            Event::Resync { from, next, .. } => resyncs.push((from, next)),
+            Event::Resync { gap, from, next } => {
+                resyncs.push((from, next));
+                gaps.push(gap);
+            }
             Event::Opened { .. } => *opened += 1,
             Event::Closed(reason) => *closed = Some(reason.to_string()),
             Event::Acked { .. } | Event::Disconnected => {}
