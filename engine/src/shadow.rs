@@ -10,19 +10,19 @@
 //! that is told apart.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ticktape_core::{Frame, Kind, Nanos, Seq, Service};
-use ticktape_journal::Disk;
+use ticktape_journal::{Disk, FileDisk};
 use ticktape_journal::snapshot::{SnapshotError, SnapshotPace, SnapshotWriter};
 use ticktape_shm::{Follower, Horizon};
 
 use crate::machine::{Machine, Progress, StepError};
 use crate::mark::Mark;
-use crate::snapshot::Restored;
-use crate::tail::{Tail, TailError};
+use crate::snapshot::{RestoreFailure, Restored};
+use crate::tail::{OpenDisk, Tail, TailError};
 use crate::tails::Tails;
 
 /// Frames applied in one poll: some ten microseconds' worth, as others may want the core.
@@ -86,6 +86,8 @@ pub enum ShadowError {
     Tail(TailError),
     /// The directory of the snapshots.
     Snapshots(SnapshotError),
+    /// The state to go on from can't be had.
+    Restore(RestoreFailure),
 }
 
 impl fmt::Display for ShadowError {
@@ -94,11 +96,18 @@ impl fmt::Display for ShadowError {
             ShadowError::Step(error) => error.fmt(f),
             ShadowError::Tail(error) => error.fmt(f),
             ShadowError::Snapshots(error) => error.fmt(f),
+            ShadowError::Restore(error) => error.fmt(f),
         }
     }
 }
 
 impl std::error::Error for ShadowError {}
+
+impl From<RestoreFailure> for ShadowError {
+    fn from(error: RestoreFailure) -> Self {
+        ShadowError::Restore(error)
+    }
+}
 
 /// What a shadow did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,9 +124,26 @@ pub struct ShadowCounters {
     pub overruns: u64,
 }
 
-/// A replica that takes snapshots.
-pub struct Shadow<S: Service, D: Disk> {
-    tail: Tail,
+/// Where a shadow finds the log: in a ring, and behind it in the journal's directory, which snapshots go to as well.
+pub struct Log<R: Disk = FileDisk> {
+    /// The directory.
+    pub dir: PathBuf,
+    /// The ring, with the horizon of what is durable.
+    pub ring: Follower,
+    /// Where the journal is read.
+    pub open_disk: OpenDisk<R>,
+}
+
+impl Log {
+    /// In plain files.
+    pub fn in_files(dir: &Path, ring: Follower) -> Self {
+        Log { dir: dir.to_owned(), ring, open_disk: Box::new(FileDisk::new) }
+    }
+}
+
+/// A replica that takes snapshots, which it writes to a disk `D`, and that reads the journal on disks `R`.
+pub struct Shadow<S: Service, D: Disk, R: Disk = FileDisk> {
+    tail: Tail<R>,
     state: State<S>,
     /// Where snapshots are taken.
     writer: Option<SnapshotWriter<D>>,
@@ -135,23 +161,23 @@ struct State<S: Service> {
     on_output: Option<OnOutput<S>>,
 }
 
-impl<S: Service, D: Disk> Shadow<S, D> {
-    /// Goes on from `restored` along the log in `dir` and `ring`, and writes snapshots to `dir` on `disk`: of the log that its machine
-    /// was [told](Machine::set_log_id).
+impl<S: Service, D: Disk, R: Disk> Shadow<S, D, R> {
+    /// Goes on from `restored` along the log, and writes snapshots on `disk`: of the log that its machine was
+    /// [told](Machine::set_log_id).
     ///
     /// # Errors
     /// [`ShadowError`]: the log can't be read from there on.
     pub fn open(
-        dir: &Path,
+        log: Log<R>,
         disk: D,
-        ring: Follower,
         restored: Restored<S>,
         pace: SnapshotPace,
         digests: rtrb::Producer<Mark>,
         covered: Covered,
     ) -> Result<Self, ShadowError> {
-        let mut shadow = Shadow::new(dir, ring, restored, covered)?;
-        shadow.write_snapshots(dir, disk, pace)?;
+        let dir = log.dir.clone();
+        let mut shadow = Shadow::new(log, restored, covered)?;
+        shadow.write_snapshots(&dir, disk, pace)?;
         shadow.digests = Some(digests);
         Ok(shadow)
     }
@@ -161,16 +187,16 @@ impl<S: Service, D: Disk> Shadow<S, D> {
     /// # Errors
     /// As [`Shadow::open`].
     pub fn open_replica(
-        dir: &Path,
-        ring: Follower,
+        log: Log<R>,
         restored: Restored<S>,
         replicating: Replicating<S>,
         snapshots: Option<(D, SnapshotPace)>,
         covered: Covered,
     ) -> Result<Self, ShadowError> {
-        let mut shadow = Shadow::new(dir, ring, restored, covered)?;
+        let dir = log.dir.clone();
+        let mut shadow = Shadow::new(log, restored, covered)?;
         if let Some((disk, pace)) = snapshots {
-            shadow.write_snapshots(dir, disk, pace)?;
+            shadow.write_snapshots(&dir, disk, pace)?;
         }
         replicating.committed.raise(shadow.state.machine.applied());
         shadow.committed = Some(replicating.committed);
@@ -178,10 +204,11 @@ impl<S: Service, D: Disk> Shadow<S, D> {
         Ok(shadow)
     }
 
-    fn new(dir: &Path, ring: Follower, restored: Restored<S>, covered: Covered) -> Result<Self, ShadowError> {
+    fn new(log: Log<R>, restored: Restored<S>, covered: Covered) -> Result<Self, ShadowError> {
         let Restored { machine, tails, .. } = restored;
         let from = machine.applied().next();
-        let tail = Tail::beside(dir, ring, from, Horizon::Durable).map_err(ShadowError::Tail)?;
+        let Log { dir, ring, open_disk } = log;
+        let tail = Tail::beside_on(&dir, open_disk, ring, from, Horizon::Durable).map_err(ShadowError::Tail)?;
         Ok(Shadow {
             tail,
             state: State { machine, tails, on_output: None },
@@ -282,6 +309,11 @@ impl<S: Service, D: Disk> Shadow<S, D> {
     /// How far it is behind what is durable.
     pub fn frames_behind(&self) -> u64 {
         self.tail.durable().0.saturating_sub(self.state.machine.applied().0)
+    }
+
+    /// Whether no snapshot is being written, looked at or taken away.
+    pub fn is_idle(&self) -> bool {
+        self.writer.as_ref().is_none_or(SnapshotWriter::is_idle)
     }
 
     /// The state.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use ticktape_core::{Frame, Seq};
-use ticktape_journal::{JournalError, JournalReader};
+use ticktape_journal::{Disk, FileDisk, JournalError, JournalReader};
 use ticktape_shm::{AttachError, FollowError, Follower, Horizon};
 
 /// Why a tail can't go on.
@@ -47,15 +47,19 @@ impl From<JournalError> for TailError {
     }
 }
 
+/// How a tail comes by a disk, each time that it has to read the journal.
+pub type OpenDisk<D> = Box<dyn Fn() -> D + Send>;
+
 /// A reader of the whole log of a running appliance on this box.
-pub struct Tail {
+pub struct Tail<D: Disk = FileDisk> {
     journal_dir: PathBuf,
+    open_disk: OpenDisk<D>,
     /// The ring's directory and name, to attach again after its writer was replaced; a ring of this process has none.
     ring_file: Option<(PathBuf, String)>,
     horizon: Horizon,
     ring: Follower,
     /// While history is read; the ring's follower then only tells the watermarks.
-    history: Option<JournalReader>,
+    history: Option<JournalReader<D>>,
     next_seq: Seq,
     writer_gone: bool,
     overruns: u64,
@@ -74,8 +78,7 @@ impl Tail {
         from: Seq,
         horizon: Horizon,
     ) -> Result<Self, TailError> {
-        let ring = Follower::attach_live(ring_dir, ring_name, horizon).map_err(TailError::Attach)?;
-        Tail::new(journal_dir, Some((ring_dir.to_owned(), ring_name.to_owned())), ring, from, horizon)
+        Tail::open_on(journal_dir, Box::new(FileDisk::new), (ring_dir, ring_name), from, horizon)
     }
 
     /// As [`Tail::open`], beside a ring of this process: `ring` follows it, from wherever, with the horizon `horizon`.
@@ -83,11 +86,44 @@ impl Tail {
     /// # Errors
     /// As [`Tail::open`].
     pub fn beside(journal_dir: &Path, ring: Follower, from: Seq, horizon: Horizon) -> Result<Self, TailError> {
-        Tail::new(journal_dir, None, ring, from, horizon)
+        Tail::beside_on(journal_dir, Box::new(FileDisk::new), ring, from, horizon)
+    }
+}
+
+impl<D: Disk> Tail<D> {
+    /// As [`Tail::open`], where the journal is on any disk; the ring by its directory and name.
+    ///
+    /// # Errors
+    /// As [`Tail::open`].
+    pub fn open_on(
+        journal_dir: &Path,
+        open_disk: OpenDisk<D>,
+        (ring_dir, ring_name): (&Path, &str),
+        from: Seq,
+        horizon: Horizon,
+    ) -> Result<Self, TailError> {
+        let ring = Follower::attach_live(ring_dir, ring_name, horizon).map_err(TailError::Attach)?;
+        let ring_file = Some((ring_dir.to_owned(), ring_name.to_owned()));
+        Tail::new(journal_dir, open_disk, ring_file, ring, from, horizon)
+    }
+
+    /// As [`Tail::beside`], where the journal is on any disk.
+    ///
+    /// # Errors
+    /// As [`Tail::open`].
+    pub fn beside_on(
+        journal_dir: &Path,
+        open_disk: OpenDisk<D>,
+        ring: Follower,
+        from: Seq,
+        horizon: Horizon,
+    ) -> Result<Self, TailError> {
+        Tail::new(journal_dir, open_disk, None, ring, from, horizon)
     }
 
     fn new(
         journal_dir: &Path,
+        open_disk: OpenDisk<D>,
         ring_file: Option<(PathBuf, String)>,
         ring: Follower,
         from: Seq,
@@ -95,6 +131,7 @@ impl Tail {
     ) -> Result<Self, TailError> {
         let mut tail = Tail {
             journal_dir: journal_dir.to_owned(),
+            open_disk,
             ring_file,
             horizon,
             ring,
@@ -184,7 +221,7 @@ impl Tail {
 
     fn read_history(&mut self) -> Result<(), TailError> {
         if self.history.is_none() {
-            self.history = Some(JournalReader::open(&self.journal_dir, self.next_seq)?);
+            self.history = Some(JournalReader::open_on((self.open_disk)(), &self.journal_dir, self.next_seq)?);
         }
         Ok(())
     }

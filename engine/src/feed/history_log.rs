@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ticktape_core::{Frame, Nanos, Seq};
-use ticktape_journal::{JournalError, JournalReader};
+use ticktape_journal::{Disk, FileDisk, JournalError, JournalReader};
 use ticktape_shm::{AttachError, FollowError, Follower, Horizon};
 
 use super::history::{History, HistoryRead};
@@ -35,21 +35,27 @@ pub struct LogHistoryCounters {
 ///
 /// A read costs at most a walk over a 64th of the ring or over some thousand frames of the journal, and now and then the
 /// opening of a journal reader.
-pub struct LogHistory {
+pub struct LogHistory<D: Disk = FileDisk> {
     /// None where only the ring is read.
-    journal_dir: Option<PathBuf>,
+    journal: Option<OnDisk<D>>,
     /// The ring's directory and name, to attach again after its writer was replaced; a ring of this process has none.
     ring_file: Option<(PathBuf, String)>,
     ring: Follower,
     horizon: Horizon,
-    readers: Vec<Placed>,
+    readers: Vec<Placed<D>>,
     opened_at: Option<Nanos>,
     counters: LogHistoryCounters,
 }
 
+/// Where the journal is, and what opens a disk for a reader of it.
+struct OnDisk<D> {
+    dir: PathBuf,
+    open: Box<dyn Fn() -> D + Send>,
+}
+
 /// A journal reader, and when it was last of use.
-struct Placed {
-    reader: JournalReader,
+struct Placed<D: Disk> {
+    reader: JournalReader<D>,
     durable: Seq,
     used_at: Nanos,
 }
@@ -73,8 +79,25 @@ impl LogHistory {
 
     /// As [`LogHistory::open`], beside a ring of this process: `ring` follows it, from wherever, with the horizon `horizon`.
     pub fn beside(journal_dir: Option<&Path>, ring: Follower, horizon: Horizon) -> Self {
+        let mut history = LogHistory::beside_on(Path::new(""), FileDisk::new, ring, horizon);
+        match journal_dir {
+            Some(dir) => history.journal.as_mut().expect("it was given").dir = dir.to_owned(),
+            None => history.journal = None,
+        }
+        history
+    }
+}
+
+impl<D: Disk> LogHistory<D> {
+    /// As [`LogHistory::beside`], with the journal on disks that `open` opens: one a reader.
+    pub fn beside_on(
+        journal_dir: &Path,
+        open: impl Fn() -> D + Send + 'static,
+        ring: Follower,
+        horizon: Horizon,
+    ) -> Self {
         LogHistory {
-            journal_dir: journal_dir.map(Path::to_owned),
+            journal: Some(OnDisk { dir: journal_dir.to_owned(), open: Box::new(open) }),
             ring_file: None,
             ring,
             horizon,
@@ -165,11 +188,11 @@ impl LogHistory {
     /// A reader that stands at `from` or not far before it.
     fn reader_near(&mut self, now: Nanos, from: Seq) -> Result<usize, HistoryRead> {
         let is_near =
-            |placed: &Placed| from.0.checked_sub(placed.reader.next_seq().0).is_some_and(|far| far <= PASSED_MAX);
+            |placed: &Placed<D>| from.0.checked_sub(placed.reader.next_seq().0).is_some_and(|far| far <= PASSED_MAX);
         if let Some(at) = self.readers.iter().position(is_near) {
             return Ok(at);
         }
-        let Some(dir) = &self.journal_dir else {
+        let Some(OnDisk { dir, open }) = &self.journal else {
             // The ring alone: what it does not hold is too old.
             let first = self.ring.next_seq().0.max(from.0 + 1);
             return Err(HistoryRead::TooOld { first });
@@ -180,7 +203,7 @@ impl LogHistory {
         }
         self.opened_at = Some(now);
         self.counters.opened += 1;
-        let reader = JournalReader::open(dir, from).map_err(|error| failed(&error))?;
+        let reader = JournalReader::open_on(open(), dir, from).map_err(|error| failed(&error))?;
         if self.readers.len() == READERS_MAX {
             let oldest = (0..READERS_MAX).min_by_key(|&at| self.readers[at].used_at).expect("there are some");
             self.readers.swap_remove(oldest);
@@ -219,7 +242,7 @@ impl Wanted<'_> {
     }
 }
 
-impl History for LogHistory {
+impl<D: Disk> History for LogHistory<D> {
     fn read(
         &mut self,
         now: Nanos,

@@ -15,17 +15,19 @@ mod plan;
 pub mod recovery;
 mod replica;
 mod replica_executor;
-mod replica_reset;
+pub mod replica_parts;
+pub mod replica_reset;
 mod replica_stage;
 mod replica_tcp;
 pub mod rings;
-mod shadow;
+pub mod shadow;
 mod stage;
 mod stages;
 mod start_error;
 
 pub use appliance::{Appliance, Choices, Report};
 pub use catchup::{CatchupCounters, CatchupServer, CatchupServerConfig, ServedRing};
+pub use catchup_source::LogSource;
 pub use catchup_client::{
     CatchupClient, CatchupClientConfig, CatchupError, CatchupItem, CatchupStep, install_snapshot,
 };

@@ -7,39 +7,31 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ticktape_core::frame::padded;
 use ticktape_core::{Seq, Service};
-use ticktape_journal::{Binding, Journal, JournalConfig, JournalReader, NativeDisk};
+use ticktape_journal::{Binding, FileDisk, NativeDisk};
 use ticktape_nic::udp::{UdpRx, UdpTx};
 use ticktape_nic::{Nic, UdpConfig, UdpNic};
-use ticktape_shm::{Horizon, Ring, RingBuilder, RingConfig};
 use ticktape_tuning::pin;
 
 use super::appliance::Report;
-use super::catchup_client::install_snapshot;
 use super::core_thread::{Closed, Idle, run_core};
 use super::feed_server;
 use super::idle::IdleStrategy;
 use super::replica_executor::{self, Asked};
+use super::replica_parts::{Me, Parts, assemble, open_log};
 use super::replica_reset as reset;
 use super::replica_stage::IntakeStage;
 use super::replica_tcp::{self, Begun, TcpBulk};
 use super::stage::{Lifecycle, Stage};
 use super::stages::JournalerStage;
 use super::start_error::StartError;
-use crate::catchup::EpochTable;
 use crate::config::ConfigError;
-use crate::journaler::Journaler;
 use crate::machine::Machine;
-use crate::metrics::{Arrivals, Part, StageLatency};
-use crate::payload::EpochChange;
 use crate::replica::{
-    Board, BulkEnd, Committed, Door, Figure, Identity, Intake, IntakeConfig, OnOutput, Ports, ReplicaConfig,
-    ReplicaState, ReplicaStatus, RingSide, SnapshotAt, Verdict,
+    Board, BulkEnd, Figure, Identity, OnOutput, Ports, ReplicaConfig, ReplicaState, ReplicaStatus, SnapshotAt, Verdict,
 };
 use crate::shadow::Covered;
-use crate::snapshot::{Found, Restored};
-use crate::{Frame, Kind};
+use crate::snapshot::Found;
 
 /// Threads of a replica: intake, journaler, executor, feed server.
 const THREADS: usize = 4;
@@ -99,7 +91,7 @@ where
             log_id: 0,
             report: Report { stages: Vec::new(), fault: None, errors: Vec::new(), capture: None },
         };
-        reset::finish(&config.dir).map_err(|error| in_dir(&config.dir, &error))?;
+        reset::finish(&mut FileDisk::new(), &config.dir).map_err(|error| in_dir(&config.dir, &error))?;
         let mut doors = Doors { sockets: Some(sockets), server };
         // Where there is something, what is wrong with it is said at once.
         let has_log = Found::newest(&config.dir, Seq::MAX)?.log_id() != 0;
@@ -166,7 +158,7 @@ impl<S: Service> Drop for Replica<S> {
     }
 }
 
-fn in_dir(dir: &Path, error: &std::io::Error) -> StartError {
+fn in_dir(dir: &Path, error: &dyn std::fmt::Display) -> StartError {
     StartError::Config(ConfigError { place: "dir".to_string(), message: format!("{}: {error}", dir.display()) })
 }
 
@@ -254,15 +246,6 @@ impl Running {
     }
 }
 
-/// What the disk holds, opened for more.
-struct Opened<S: Service> {
-    journal: Journal<NativeDisk>,
-    restored: Restored<S>,
-    next_seq: Seq,
-    /// Each epoch with its first frame, up to the log's end.
-    epochs: Vec<(u64, Seq)>,
-}
-
 impl<S> Keeper<S>
 where
     S: Service + Send + 'static,
@@ -319,16 +302,15 @@ where
     fn give_up_from(&self, from: Seq) -> Result<(), String> {
         let dir = &self.config.dir;
         let keep = Seq(from.0.saturating_sub(1));
-        reset::reset(dir, keep).map_err(|error| format!("{}: {error}", dir.display()))
+        reset::reset(&mut FileDisk::new(), dir, keep).map_err(|error| format!("{}: {error}", dir.display()))
     }
 
-    /// Gives up the log for a snapshot that has come. Older snapshots may be of another log: they go, too.
+    /// Gives up the log for a snapshot that has come.
     fn begin_from_snapshot(&mut self, snapshot: &SnapshotAt) -> Result<(), String> {
         let SnapshotAt { path, seq, log_id } = snapshot;
         let dir = &self.config.dir;
-        let failed = |error: std::io::Error| format!("{}: {error}", dir.display());
-        reset::reset(dir, Seq::ZERO).map_err(failed)?;
-        install_snapshot(path, dir, *seq).map_err(failed)?;
+        let begun = reset::begin_from(&mut FileDisk::new(), dir, path, *seq);
+        begun.map_err(|error| format!("{}: {error}", dir.display()))?;
         self.log_id = *log_id;
         self.board.add(Figure::SnapshotsTaken, 1);
         self.board.say(format_args!("began from a snapshot of seq {seq}"));
@@ -383,25 +365,27 @@ where
     fn open(&mut self, doors: &mut Doors) -> Result<Running, StartError> {
         let config = &self.config;
         let number = reset::number(&config.dir).map_err(|error| in_dir(&config.dir, &error))?;
-        let Opened { journal, mut restored, next_seq, epochs } = open_log::<S>(config, &self.service, self.log_id)?;
-        let log_id = journal.log_id();
-        restored.machine.set_log_id(log_id);
-        let committed = restored.machine.applied();
-        let epoch = epochs.last().map_or(0, |&(epoch, _)| epoch);
-        let epochs = EpochTable::new(&epochs);
+        let disk = NativeDisk::new(&config.dir, Binding::OneThread);
+        let opened = open_log::<S, _, _>(config, &self.service, self.log_id, disk, FileDisk::new)?;
         let sockets = doors.sockets.take().map_or_else(|| Sockets::open(config), Ok)?;
         let server = match (doors.server.take(), self.serve) {
             (None, Some(address)) => Some(feed_server::Ports::open(address, config.datagram_bytes_max)?),
             (server, _) => server,
         };
-        let ring = build_ring(config, epoch, next_seq)?;
-        let (lifecycle, covered) = (Lifecycle::default(), Covered::default());
-        let committed_word = Committed::new(committed);
+        let (lifecycle, log_id) = (Lifecycle::default(), opened.log_id());
+        let me = Me {
+            number,
+            first_status: SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64),
+            service: self.identity(),
+        };
+        let ports = Ports { feeds: sockets.feeds, repair_rx: sockets.repair_rx, repair_tx: sockets.repair_tx };
+        let bulk = TcpBulk::new(config, me.service, log_id);
+        let Parts { intake, journaler, executor, tap, watermarks, role, epochs } =
+            assemble(config, me, opened, ports, bulk, &self.board)?;
+        let covered = Covered::default();
         let executor = replica_executor::Seed {
             config: config.clone(),
-            restored,
-            ring: ring.tap.follow(next_seq, Horizon::Durable).expect("the ring begins there"),
-            committed: committed_word.clone(),
+            begin: executor,
             covered: covered.clone(),
             board: self.board.clone(),
             asks: Arc::clone(&self.asks),
@@ -411,46 +395,21 @@ where
         let server = server.map(|ports| feed_server::Seed {
             ports,
             dir: config.dir.clone(),
-            tap: ring.tap,
-            watermarks: ring.watermarks.clone(),
+            tap,
+            watermarks,
             stream: config.stream(),
             datagram_bytes_max: config.datagram_bytes_max,
-            role: feed_server::Role::Replica { committed: committed_word.clone(), board: self.board.clone() },
-            service: self.identity(),
-            epochs: epochs.clone(),
+            role,
+            service: me.service,
+            epochs,
             log_id,
             lifecycle: lifecycle.clone(),
             cores: pin::usable_cores(),
         });
-        let mut consumers = ring.consumers;
-        let frames = consumers.pop().expect("one consumer was asked for");
-        let latency = StageLatency::new(Arrivals::new(64, Part::default()), Seq(next_seq.0 - 1));
-        let mut journaler =
-            JournalerStage::new(Journaler::new(frames, journal, ring.durable, latency), lifecycle.clone());
+        let mut journaler = JournalerStage::new(journaler, lifecycle.clone());
         if config.snapshots.is_some_and(|snapshots| snapshots.compact) {
             journaler.compact_to(covered);
         }
-        let intake_config = IntakeConfig {
-            stream: config.stream(),
-            peers: config.repair.clone(),
-            window_messages: config.window_messages,
-            frame_bytes_max: config.frame_bytes_max(),
-            wait_ns: config.wait_ns,
-            repair: config.repairs,
-            replica: number,
-            first_status: SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64),
-            committed,
-        };
-        let ports = Ports { feeds: sockets.feeds, repair_rx: sockets.repair_rx, repair_tx: sockets.repair_tx };
-        let side = RingSide {
-            door: Door::new(ring.producer, config.frame_bytes_max(), self.identity(), epoch),
-            watermarks: ring.watermarks,
-            commit_mark: ring.commit,
-            committed: committed_word,
-            epochs,
-        };
-        let bulk = TcpBulk::new(config, self.identity(), log_id);
-        let intake = Intake::new(&intake_config, ports, side, bulk, self.board.clone());
         let verdict = Arc::default();
         let intake = IntakeStage::new(intake, Arc::clone(&verdict), lifecycle.clone());
         let mut running = Running { lifecycle, threads: Vec::new(), verdict };
@@ -493,50 +452,4 @@ impl Running {
         })?);
         Ok(())
     }
-}
-
-/// Opens the log in the directory for more, with the state of its newest snapshot.
-fn open_log<S: Service>(config: &ReplicaConfig, service: &S::Config, log_id: u64) -> Result<Opened<S>, StartError> {
-    let found = Found::newest(&config.dir, Seq::MAX)?;
-    let log_id = if found.log_id() == 0 { log_id } else { found.log_id() };
-    let covered = found.covered();
-    let of_this_log = JournalConfig { log_id, ..config.journal.clone() };
-    let disk = NativeDisk::new(&config.dir, Binding::OneThread);
-    let (mut journal, recovered) = Journal::open_covered(disk, &config.dir, of_this_log, covered)?;
-    let tail_bytes = config.snapshots.unwrap_or_default().tail_bytes;
-    let restored = found.restore::<S>(&config.dir, service, config.limits, tail_bytes)?;
-    restored.check_goes_on(&config.dir, recovered.first_seq)?;
-    let mut epochs = restored.machine.epochs().to_vec();
-    let from = restored.machine.applied().next();
-    if from < recovered.next_seq {
-        let mut reader = JournalReader::open(&config.dir, from)?;
-        while let Some(bytes) = reader.next()? {
-            let frame = Frame::view(bytes).expect("the reader has checked it");
-            if frame.kind == Kind::EpochChange
-                && let Some(change) = EpochChange::decode(frame.payload)
-            {
-                epochs.push((change.epoch, frame.seq));
-            }
-        }
-    }
-    let epoch = epochs.last().map_or(0, |&(epoch, _)| epoch);
-    journal.set_epoch(epoch.max(recovered.last_epoch));
-    Ok(Opened { journal, restored, next_seq: recovered.next_seq, epochs })
-}
-
-fn build_ring(config: &ReplicaConfig, epoch: u64, first_seq: Seq) -> Result<Ring, StartError> {
-    let ring_config = RingConfig {
-        capacity_bytes: config.ring.bytes,
-        frame_bytes_max: padded(config.frame_bytes_max()),
-        batch_bytes_max: config.batch_bytes_max(),
-        epoch,
-        commit_is_sequenced: false,
-    };
-    let mut builder = match &config.ring.name {
-        Some(name) => RingBuilder::new(ring_config).named(&config.ring.dir, name),
-        None => RingBuilder::new(ring_config).heap(),
-    };
-    let journaler = builder.consumer("journaler");
-    builder.hold_bytes_max(journaler, config.ring.bytes as u64 / 2);
-    Ok(builder.build(first_seq)?)
 }

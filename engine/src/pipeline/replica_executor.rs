@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use ticktape_core::Service;
 use ticktape_journal::{Binding, NativeDisk};
-use ticktape_shm::Follower;
 use ticktape_tuning::{clock, pin};
 
 use super::plan::StageName;
+use super::replica_parts::ExecutorBegin;
 use super::stage::{Lifecycle, StageReport};
 use crate::machine::Machine;
-use crate::replica::{Board, Committed, Figure, OnOutput, ReplicaConfig};
-use crate::shadow::{Covered, Replicating, Shadow, ShadowCounters};
-use crate::snapshot::Restored;
+use crate::replica::{Board, Figure, OnOutput, ReplicaConfig};
+use crate::shadow::{Covered, Log, Replicating, Shadow, ShadowCounters};
 
 /// Between two polls that find nothing.
 const REST: Duration = Duration::from_micros(50);
@@ -32,10 +31,7 @@ impl<S: Service> Asked<S> {
 /// What an executor's thread begins with.
 pub(super) struct Seed<S: Service> {
     pub(super) config: ReplicaConfig,
-    /// The state to go on from.
-    pub(super) restored: Restored<S>,
-    pub(super) ring: Follower,
-    pub(super) committed: Committed,
+    pub(super) begin: ExecutorBegin<S>,
     pub(super) covered: Covered,
     pub(super) board: Board,
     pub(super) asks: Arc<Mutex<mpsc::Receiver<Asked<S>>>>,
@@ -55,7 +51,8 @@ pub(super) fn run<S: Service + 'static>(seed: Seed<S>) -> (StageName, Result<Sta
 }
 
 fn execute<S: Service + 'static>(seed: Seed<S>) -> Result<StageReport, String> {
-    let Seed { config, restored, ring, committed, covered, board, asks, on_output, lifecycle } = seed;
+    let Seed { config, begin, covered, board, asks, on_output, lifecycle } = seed;
+    let ExecutorBegin { restored, ring, committed } = begin;
     let on_output = on_output.map(|on_output| {
         let forward: OnOutput<S> = Box::new(move |seq, output| {
             on_output.lock().unwrap_or_else(PoisonError::into_inner)(seq, output);
@@ -65,7 +62,8 @@ fn execute<S: Service + 'static>(seed: Seed<S>) -> Result<StageReport, String> {
     let disk = |pace| (NativeDisk::new(&config.dir, Binding::OneThread), pace);
     let snapshots = config.snapshots.map(|snapshots| disk(snapshots.pace()));
     let replicating = Replicating { committed: committed.clone(), on_output };
-    let opened = Shadow::open_replica(&config.dir, ring, restored, replicating, snapshots, covered);
+    let log = Log::in_files(&config.dir, ring);
+    let opened = Shadow::open_replica(log, restored, replicating, snapshots, covered);
     let mut shadow = opened.map_err(|error| error.to_string())?;
     while !lifecycle.failed() {
         let applied = shadow.poll(clock::monotonic_ns()).map_err(|error| error.to_string())?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ticktape_core::{Nanos, Seq};
 
 use super::catchup_client::{CatchupClient, CatchupClientConfig, CatchupError, CatchupItem, CatchupStep};
-use crate::catchup::{Fault, FetchConfig, RefuseReason, UpTo};
+use crate::catchup::{FetchConfig, UpTo};
 use crate::replica::{Admission, Bulk, BulkEnd, BulkProgress, Identity, ReplicaConfig, SnapshotAt};
 
 /// How long a connection may take.
@@ -113,16 +113,8 @@ fn snapshot_at(path: &Path, seq: Seq, log_id: u64) -> SnapshotAt {
 fn end_of(error: &CatchupError) -> BulkEnd {
     let why = error.to_string();
     match error.fault() {
-        Some(Fault::Refused(refuse)) => match refuse.reason {
-            RefuseReason::Diverged => BulkEnd::TakenBack { why, from: Seq(refuse.detail) },
-            RefuseReason::OtherStream
-            | RefuseReason::OtherService
-            | RefuseReason::SchemaMismatch
-            | RefuseReason::OtherLog => BulkEnd::Foreign(why),
-            _ => BulkEnd::Failed(why),
-        },
-        Some(Fault::OtherLog { .. }) => BulkEnd::Foreign(why),
-        _ => BulkEnd::Failed(why),
+        Some(fault) => BulkEnd::of_fault(fault, why),
+        None => BulkEnd::Failed(why),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ticktape_core::Service;
-use ticktape_journal::{Binding, NativeDisk};
+use ticktape_journal::{Binding, Disk, NativeDisk};
 use ticktape_shm::Follower;
 use ticktape_tuning::{clock, pin};
 
@@ -11,8 +11,8 @@ use super::plan::StageName;
 use super::stage::{Lifecycle, StageReport};
 use crate::config::{ApplianceConfig, SnapshotConfig};
 use crate::mark::Mark;
-use crate::shadow::{Covered, Shadow, ShadowCounters};
-use crate::snapshot::Found;
+use crate::shadow::{Covered, Log, Shadow, ShadowCounters, ShadowError};
+use crate::snapshot::{Found, RestoreFailure};
 
 /// Between two polls that find nothing. A snapshot is late by milliseconds at most, and a core in a deep sleep is not kept awake.
 const REST: Duration = Duration::from_micros(500);
@@ -48,14 +48,34 @@ pub(super) fn run<S: Service>(seed: Seed, service: &S::Config) -> (StageName, Re
     (StageName::Shadow, Ok(report))
 }
 
+/// The shadow of an appliance, with its own state rebuilt from the newest sound snapshot beside the log. On its way it reads on
+/// disks of the log's, and it writes on `disk`, for the log of this identity. Runs to its end: off the stages' threads.
+///
+/// # Errors
+/// [`ShadowError`]: what can't be read or restored.
+pub fn open_on<S: Service, D: Disk, R: Disk>(
+    config: &ApplianceConfig,
+    service: &S::Config,
+    log: Log<R>,
+    disk: D,
+    log_id: u64,
+    digests: rtrb::Producer<Mark>,
+    covered: Covered,
+) -> Result<Shadow<S, D, R>, ShadowError> {
+    let snapshots = config.snapshots.unwrap_or_default();
+    let mut reader = (log.open_disk)();
+    let found = Found::newest_on(&mut reader, &log.dir, log.ring.durable()).map_err(RestoreFailure::from)?;
+    let restored = found.restore_on::<S, R>(&mut reader, &log.dir, service, config.limits, snapshots.tail_bytes);
+    let mut restored = restored?;
+    restored.machine.set_log_id(log_id);
+    Shadow::open(log, disk, restored, snapshots.pace(), digests, covered)
+}
+
 fn shadow<S: Service>(seed: Seed, service: &S::Config) -> Result<StageReport, String> {
     let Seed { config, snapshots, ring, digests, covered, lifecycle, log_id, .. } = seed;
-    let found = Found::newest(&config.dir, ring.durable()).map_err(|error| error.to_string())?;
-    let restored = found.restore::<S>(&config.dir, service, config.limits, snapshots.tail_bytes);
-    let mut restored = restored.map_err(|error| error.to_string())?;
-    restored.machine.set_log_id(log_id);
     let disk = NativeDisk::new(&config.dir, Binding::OneThread);
-    let opened = Shadow::open(&config.dir, disk, ring, restored, snapshots.pace(), digests, covered);
+    let log = Log::in_files(&config.dir, ring);
+    let opened = open_on::<S, _, _>(&config, service, log, disk, log_id, digests, covered);
     let mut shadow = opened.map_err(|error| error.to_string())?;
     let behind_max = snapshots.every_frames.saturating_mul(BEHIND_POINTS_MAX);
     let (mut is_level, mut urgent) = (false, 0);

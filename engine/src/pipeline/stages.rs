@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use ticktape_core::frame::{frame_bytes, payload_len};
 use ticktape_core::{Nanos, Seq, Service, Timestamp};
 use ticktape_journal::Disk;
 use ticktape_nic::{Rx, Tx};
@@ -14,7 +13,7 @@ use super::stage::{Lifecycle, Stage, StageReport};
 use crate::egress::Egress;
 use crate::events::EventSink;
 use crate::executor::Executor;
-use crate::feed::Publisher;
+use crate::feed::{LogPublisher, Publisher};
 use crate::journaler::Journaler;
 use crate::sequencer::Sequencer;
 use crate::shadow::Covered;
@@ -218,25 +217,19 @@ where
 
 /// The multicast publisher: log frames as MoldUDP64. Without a feed it only keeps up.
 pub struct PublisherStage<T: Tx> {
-    frames: Consumer,
-    feed: Option<(Publisher, T)>,
+    publisher: LogPublisher<T>,
     lifecycle: Lifecycle,
-    ended: bool,
     give_up_at: Option<Nanos>,
 }
-
-/// Frames published in one poll: a few packets' worth.
-const FRAMES_PER_POLL_MAX: usize = 64;
 
 impl<T: Tx> PublisherStage<T> {
     /// A stage that publishes what `frames` delivers.
     pub fn new(frames: Consumer, feed: Option<(Publisher, T)>, lifecycle: Lifecycle) -> Self {
-        let ended = feed.is_none();
-        PublisherStage { frames, feed, lifecycle, ended, give_up_at: None }
+        PublisherStage { publisher: LogPublisher::new(frames, feed), lifecycle, give_up_at: None }
     }
 
     fn has_passed_all(&self) -> bool {
-        self.lifecycle.final_seq().is_some_and(|last| self.frames.next_seq() > last)
+        self.lifecycle.final_seq().is_some_and(|last| self.publisher.next_seq() > last)
     }
 }
 
@@ -247,55 +240,28 @@ impl<T: Tx + Send> Stage for PublisherStage<T> {
 
     #[inline]
     fn poll(&mut self, now: Nanos) -> usize {
-        let Some((publisher, tx)) = &mut self.feed else {
-            return self.frames.poll(FRAMES_PER_POLL_MAX, |_| {});
-        };
-        let mut taken = 0;
-        while taken < FRAMES_PER_POLL_MAX {
-            let seq = self.frames.next_seq();
-            let Some(frame) = self.frames.peek() else { break };
-            if !publisher.push(now, seq.0, &frame[..frame_bytes(payload_len(frame))], tx) {
-                break;
-            }
-            self.frames.advance();
-            taken += 1;
-        }
-        if taken > 0 {
-            self.frames.release();
-        }
-        // A packet goes when it is full, or when nothing more is there to fill it.
-        if taken < FRAMES_PER_POLL_MAX {
-            publisher.flush(now, tx);
-        }
-        if tx.queued() > 0 {
-            tx.flush();
-        }
-        taken
+        self.publisher.poll(now)
     }
 
     fn housekeeping(&mut self, now: Nanos) {
-        let passed_all = self.has_passed_all();
-        if let Some((publisher, tx)) = &mut self.feed {
-            if passed_all && !self.ended {
-                self.ended = publisher.end_of_session(now, tx);
-            } else {
-                publisher.heartbeat(now, tx);
-            }
+        if self.has_passed_all() {
+            self.publisher.end(now);
+        } else {
+            self.publisher.housekeeping(now);
         }
     }
 
     fn drained(&mut self, now: Nanos) -> bool {
-        let queued = self.feed.as_ref().map_or(0, |(_, tx)| tx.queued());
         if !self.has_passed_all() {
             return false;
         }
         let give_up_at = *self.give_up_at.get_or_insert(now + FLUSH_PATIENCE_NS);
-        self.ended && queued == 0 || now >= give_up_at
+        self.publisher.has_ended() || now >= give_up_at
     }
 
     fn close(self: Box<Self>) -> Result<StageReport, String> {
         let mut report = StageReport::default();
-        if let Some((publisher, tx)) = &self.feed {
+        if let Some((publisher, tx)) = self.publisher.feed() {
             let counters = publisher.counters();
             report.counters.push(("feed_packets", counters.packets));
             report.counters.push(("feed_messages", counters.messages));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use ticktape_core::{Nanos, Seq};
 
 use super::door::Admission;
+use crate::catchup::{Fault, RefuseReason};
 
 /// How a transfer ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,24 @@ pub enum BulkEnd {
     },
     /// The other side's log is none that can be followed here.
     Foreign(String),
+}
+
+impl BulkEnd {
+    /// What a server's fault means for the log here; `why` says it in a line.
+    pub fn of_fault(fault: &Fault, why: String) -> BulkEnd {
+        match fault {
+            Fault::Refused(refuse) => match refuse.reason {
+                RefuseReason::Diverged => BulkEnd::TakenBack { why, from: Seq(refuse.detail) },
+                RefuseReason::OtherStream
+                | RefuseReason::OtherService
+                | RefuseReason::SchemaMismatch
+                | RefuseReason::OtherLog => BulkEnd::Foreign(why),
+                _ => BulkEnd::Failed(why),
+            },
+            Fault::OtherLog { .. } => BulkEnd::Foreign(why),
+            _ => BulkEnd::Failed(why),
+        }
+    }
 }
 
 /// A snapshot that has come, checked and synced.

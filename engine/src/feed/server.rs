@@ -1,0 +1,266 @@
+//! The repair server: answers who lost something of the log, hears how far replicas are, and tells them what is committed.
+//!
+//! Order of a poll: go over to the log's epoch, answer what was asked, tell what is committed.
+
+use std::path::Path;
+
+use ticktape_core::{Nanos, Seq};
+use ticktape_journal::{Disk, FileDisk};
+use ticktape_nic::{Rx, Tx};
+use ticktape_shm::{AttachError, Follower, Horizon, Tap, Watermarks};
+
+use super::history_log::LogHistory;
+use super::rewinder::{Rewinder, RewinderConfig, RewinderCounters};
+use super::session::FeedSession;
+use super::status::is_status;
+use super::status_reporter::{Reporter, ReporterConfig};
+use crate::replica::{Board, Committed, Figure};
+
+/// Datagrams taken in one poll.
+const BURST_MAX: usize = 64;
+
+/// How long the last commit is told at the end: a heartbeat, so that it is told twice.
+const LAST_WORDS_NS: u64 = 25_000_000;
+
+/// How long a stop waits for the last commit, and for replicas that miss something.
+const STOP_PATIENCE_NS: u64 = 500_000_000;
+
+/// Whose log is served.
+#[derive(Clone)]
+pub enum Role {
+    /// The leader's, in its one epoch.
+    Leader {
+        /// Which.
+        epoch: u32,
+    },
+    /// A replica's, in whichever epoch its log is.
+    Replica {
+        /// Up to where.
+        committed: Committed,
+        /// Which epoch.
+        board: Board,
+    },
+}
+
+impl Role {
+    /// Up to where it is committed, where the ring does not say.
+    pub fn committed(&self) -> Option<Committed> {
+        match self {
+            Role::Leader { .. } => None,
+            Role::Replica { committed, .. } => Some(committed.clone()),
+        }
+    }
+
+    fn epoch(&self) -> u32 {
+        match self {
+            Role::Leader { epoch } => *epoch,
+            Role::Replica { board, .. } => u32::try_from(board.get(Figure::Epoch)).unwrap_or(0),
+        }
+    }
+
+    /// Whoever lost something on the feed was sent it: a leader keeps nothing back.
+    fn horizon(&self) -> Horizon {
+        match self {
+            Role::Leader { .. } => Horizon::Sequenced,
+            Role::Replica { .. } => Horizon::Committed,
+        }
+    }
+}
+
+/// What a repair server serves.
+pub struct RepairServerConfig<'a> {
+    /// The journal's directory.
+    pub dir: &'a Path,
+    /// The log's ring.
+    pub tap: &'a Tap,
+    /// How far that is durable and committed.
+    pub watermarks: Watermarks,
+    /// Which stream, as in the feed's session.
+    pub stream: u32,
+    /// The largest datagram.
+    pub datagram_bytes_max: usize,
+    /// Whose log it is.
+    pub role: Role,
+}
+
+/// What a repair server did beside repairing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepairServerCounters {
+    /// Statuses of replicas that were taken.
+    pub statuses: u64,
+    /// Those that were not.
+    pub statuses_dropped: u64,
+    /// Commits that were told.
+    pub commits: u64,
+}
+
+/// The end of a server.
+struct LastWords {
+    stopping_at: Nanos,
+    committed_at: Option<Nanos>,
+}
+
+/// The rewinder and the reporter of one log, on one port.
+pub struct RepairServer<R: Rx, T: Tx, D: Disk = FileDisk> {
+    rx: R,
+    tx: T,
+    rewinder: Rewinder,
+    history: LogHistory<D>,
+    /// None before there is an epoch to speak for.
+    reporter: Option<Reporter>,
+    ring: Follower,
+    watermarks: Watermarks,
+    stream: u32,
+    role: Role,
+    commit: Seq,
+    heard_at: Option<Nanos>,
+    last_words: Option<LastWords>,
+    counters: RepairServerCounters,
+}
+
+impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
+    /// A server on a port's two halves; `open` opens a disk for each reader of the journal.
+    ///
+    /// # Errors
+    /// [`AttachError`]: the ring can't be followed.
+    ///
+    /// # Panics
+    /// For a stream or an epoch that no session can name.
+    pub fn new(
+        config: RepairServerConfig<'_>,
+        (rx, tx): (R, T),
+        open: impl Fn() -> D + Send + 'static,
+    ) -> Result<Self, AttachError> {
+        let RepairServerConfig { dir, tap, watermarks, stream, datagram_bytes_max, role } = config;
+        let horizon = role.horizon();
+        let session = FeedSession::new(stream, role.epoch()).expect("checked with the configuration");
+        Ok(RepairServer {
+            rx,
+            tx,
+            rewinder: Rewinder::new(&RewinderConfig { datagram_bytes_max, ..RewinderConfig::new(session) }),
+            history: LogHistory::beside_on(dir, open, follow(tap, horizon)?, horizon),
+            reporter: None,
+            ring: follow(tap, Horizon::Sequenced)?,
+            watermarks,
+            stream,
+            role,
+            commit: Seq::ZERO,
+            heard_at: None,
+            last_words: None,
+            counters: RepairServerCounters::default(),
+        })
+    }
+
+    /// One duty cycle; returns the datagrams taken and commits told.
+    pub fn poll(&mut self, now: Nanos) -> usize {
+        self.follow_epoch();
+        let taken = self.answer(now);
+        if taken > 0 {
+            self.heard_at = Some(now);
+        }
+        let told = self.tell(now);
+        if let Role::Replica { board, .. } = &self.role {
+            board.set(Figure::Served, self.rewinder.counters().served);
+        }
+        if self.tx.queued() > 0 {
+            self.tx.flush();
+        }
+        taken + told
+    }
+
+    /// Serves the epoch that the log is in.
+    fn follow_epoch(&mut self) {
+        let epoch = self.role.epoch();
+        if epoch > self.rewinder.session().epoch() || self.reporter.is_none() && epoch > 0 {
+            self.rewinder.adopt_session(epoch);
+            self.counters = self.counters();
+            // Whoever follows says so again within a heartbeat.
+            self.reporter = Some(Reporter::new(&ReporterConfig::new(self.stream, u64::from(epoch))));
+            self.commit = Seq::ZERO;
+        }
+    }
+
+    fn answer(&mut self, now: Nanos) -> usize {
+        let RepairServer { rx, tx, rewinder, history, reporter, .. } = self;
+        rx.poll(now, BURST_MAX, |datagram| {
+            if !is_status(datagram.payload) {
+                rewinder.on_request(now, datagram.source, datagram.payload, history, tx);
+            } else if let Some(reporter) = reporter {
+                // What is not taken is counted by the reporter.
+                let _ = reporter.on_status(now, datagram.source, datagram.payload);
+            }
+        })
+    }
+
+    fn tell(&mut self, now: Nanos) -> usize {
+        self.commit = self.commit.max(match &self.role {
+            Role::Leader { .. } if self.watermarks.commit() == Seq::MAX => last_of(&mut self.ring),
+            Role::Leader { .. } => self.watermarks.commit(),
+            Role::Replica { committed, .. } => committed.get(),
+        });
+        let Some(reporter) = &mut self.reporter else { return 0 };
+        reporter.set_commit(self.commit);
+        let mut told = 0;
+        while self.tx.reserve().is_some() {
+            let Some((to, commit)) = reporter.poll_transmit(now) else { break };
+            if let Some(slot) = self.tx.reserve() {
+                slot[..commit.len()].copy_from_slice(&commit);
+                self.tx.commit(commit.len(), to);
+            }
+            told += 1;
+        }
+        told
+    }
+
+    /// When somebody was last heard.
+    pub fn heard_at(&self) -> Option<Nanos> {
+        self.heard_at
+    }
+
+    /// In a graceful stop: whether the last commit has been told for as long as a heartbeat and every replica that is heard of has
+    /// all of the log, or they were waited for long enough.
+    pub fn is_through(&mut self, now: Nanos, last: Seq) -> bool {
+        let words = self.last_words.get_or_insert(LastWords { stopping_at: now, committed_at: None });
+        if self.commit >= last {
+            words.committed_at.get_or_insert(now);
+        }
+        let told = words.committed_at.is_some_and(|at| now.saturating_sub(at) >= LAST_WORDS_NS);
+        let is_late = now.saturating_sub(words.stopping_at) >= STOP_PATIENCE_NS;
+        let mut followed = self.reporter.iter().flat_map(Reporter::followed);
+        let all_have_it = followed.all(|replica| replica.status.durable >= last);
+        told && all_have_it || is_late
+    }
+
+    /// What was repaired.
+    pub fn repaired(&self) -> RewinderCounters {
+        self.rewinder.counters()
+    }
+
+    /// What it did beside.
+    pub fn counters(&self) -> RepairServerCounters {
+        let mut all = self.counters;
+        if let Some(reporter) = &self.reporter {
+            let counters = reporter.counters();
+            all.statuses += counters.statuses;
+            all.statuses_dropped += counters.drops.iter().sum::<u64>();
+            all.commits += counters.commits;
+        }
+        all
+    }
+}
+
+/// A follower of a ring of this process, from wherever it begins or ends.
+fn follow(tap: &Tap, horizon: Horizon) -> Result<Follower, AttachError> {
+    match tap.follow(Seq::MAX, horizon) {
+        Err(AttachError::NotYet { next }) => tap.follow(next, horizon),
+        followed => followed,
+    }
+}
+
+/// The last frame that a ring's writer has shown.
+fn last_of(ring: &mut Follower) -> Seq {
+    match ring.seek(Seq::MAX) {
+        Err(AttachError::NotYet { next }) => Seq(next.0 - 1),
+        _ => ring.sequenced_hint(),
+    }
+}
