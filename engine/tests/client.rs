@@ -2,15 +2,17 @@
 
 mod support;
 
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use support::{Answer, Command, Mailbox, config};
+use ticktape::Service;
 use ticktape::client::blocking::{BlockingClient, Notice, Options};
-use ticktape::client::{ClientError, EpochFile, Waited};
+use ticktape::client::{ClientError, EpochFile, StateSource, Waited, snapshot};
+use ticktape::config::{ApplianceConfig, FeedConfig, SnapshotConfig};
 use ticktape::link::{CloseReason, HistoryGap, RefuseReason, SendError, SenderConfig, Tier};
 use ticktape::pipeline::Appliance;
 
@@ -18,7 +20,7 @@ use ticktape::pipeline::Appliance;
 const PATIENCE: Duration = Duration::from_secs(20);
 const AT_ONCE: Duration = Duration::ZERO;
 
-fn start(config: &ticktape::config::ApplianceConfig) -> Appliance {
+fn start(config: &ApplianceConfig) -> Appliance {
     Appliance::start::<Mailbox>(config, &()).unwrap()
 }
 
@@ -192,6 +194,111 @@ fn a_client_whose_history_is_gone_is_told_from_where_it_goes_on() {
     };
     assert!(next > 1 && next <= 401);
     assert_eq!(event_seqs(&mut late, (401 - next) as usize), (next..401).collect::<Vec<_>>());
+    stop(appliance);
+}
+
+/// Little of each session's events is kept, and whoever lacks some finds the state on a port.
+fn with_little_kept(dir: &std::path::Path) -> ApplianceConfig {
+    let mut config = config(dir);
+    (config.window, config.session_bytes) = (64, 32 << 10);
+    let any_port = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0);
+    let group = SocketAddrV4::new(Ipv4Addr::new(239, 255, 84, 86), 27_311);
+    config.feed = Some(FeedConfig { repair: Some(any_port), ..FeedConfig::on_loopback(group) });
+    config
+}
+
+#[test]
+fn a_client_whose_events_are_gone_gets_the_state_they_led_to_and_the_rest_without_a_gap() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = with_little_kept(dir.path());
+    config.snapshots = Some(SnapshotConfig { every_frames: 100, ..SnapshotConfig::default() });
+    let appliance = start(&config);
+    let mut first = connect(&appliance, &Options::default());
+    for _ in 0..300 {
+        first.submit_and_wait::<Answer>(&Command::Add(1), PATIENCE).unwrap();
+        first.submit_and_wait::<Answer>(&Command::Echo { times: 1, bytes: 1000 }, PATIENCE).unwrap();
+    }
+    // Without a word: it crashed, and has kept nothing.
+    drop(first);
+    let server = appliance.repair_addr().unwrap();
+    // One that wants the newest snapshot, and one that computes all of it anew.
+    let begun = std::time::Instant::now();
+    while ticktape_journal::snapshot::list(dir.path()).unwrap().is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "no snapshot was taken");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let by_snapshot = StateSource { replay_max: 0, ..StateSource::new(server) };
+    let by_frames = StateSource { replay_max: u64::MAX, ..StateSource::new(server) };
+    let (one, other) = (
+        snapshot::<Mailbox>(&by_snapshot, (), PATIENCE).unwrap(),
+        snapshot::<Mailbox>(&by_frames, (), PATIENCE).unwrap(),
+    );
+    assert_eq!((one.digest(), one.service().snapshot().0, one.resume_next(1)), (other.digest(), 300, 601));
+
+    let mut late = connect(&appliance, &Options { client_epoch: 2, ..Options::default() });
+    let Some(Notice::Resync { gap: HistoryGap::TooOld, from: 1, next: 2.. }) = late.recv(PATIENCE).unwrap() else {
+        panic!("most events are gone")
+    };
+    let address = appliance.local_addr();
+    let other = std::thread::spawn(move || {
+        let mut other =
+            BlockingClient::connect(address, &Options { session: 2, ..Options::default() }, PATIENCE).unwrap();
+        for word in 0..600 {
+            other.submit(&Command::Tell { session: 1, word: word.to_string() }, PATIENCE).unwrap();
+            if word % 20 == 0 {
+                other.flush(PATIENCE).unwrap();
+            }
+        }
+        other.flush(PATIENCE).unwrap();
+    });
+    let mut state = late.resync::<Mailbox>(&by_snapshot, (), PATIENCE).unwrap();
+    assert_eq!(state.service().snapshot().0, 300);
+    let mut due = state.resume_next(1);
+    assert!((601..=1201).contains(&due) && late.resume_next() == due, "{due}");
+    while due < 1201 {
+        match late.recv(PATIENCE).unwrap() {
+            Some(Notice::Output(event)) => {
+                assert_eq!(event.event_seq, due, "each one after what the state at {} reflects", state.seq());
+                assert!(event.decode::<Answer>().unwrap() == Answer::Word((due - 601).to_string()));
+                due += 1;
+            }
+            // It was too slow for the little that is kept: the same once more.
+            Some(Notice::Resync { next, .. }) => {
+                state = late.resync::<Mailbox>(&by_frames, (), PATIENCE).unwrap();
+                assert!(state.resume_next(1) >= next);
+                due = state.resume_next(1);
+            }
+            None => panic!("event {due} is missing"),
+        }
+    }
+    other.join().unwrap();
+    let total: Answer = late.submit_and_wait(&Command::Add(1), PATIENCE).unwrap();
+    assert!(total == Answer::Total(301));
+    stop(appliance);
+}
+
+#[test]
+fn a_state_that_can_not_be_had_is_named_and_the_client_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let appliance = start(&with_little_kept(dir.path()));
+    let mut client = connect(&appliance, &Options::default());
+    let server = appliance.repair_addr().unwrap();
+    let mut refused = |source: &StateSource| {
+        let error = client.resync::<Mailbox>(source, (), Duration::from_millis(300)).err().unwrap();
+        assert!(matches!(error, ClientError::State(_)), "{error}");
+        error.to_string()
+    };
+    let other = StateSource { stream: "ELSE".to_string(), ..StateSource::new(server) };
+    assert!(refused(&other).contains("stream"));
+    let none = StateSource { stream: "no".to_string(), ..StateSource::new(server) };
+    assert!(refused(&none).contains("\"no\" is not four characters"));
+    let nowhere = StateSource { dir: dir.path().join("nowhere"), ..StateSource::new(server) };
+    assert!(refused(&nowhere).contains("nowhere: "));
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let nobody = StateSource::new(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port));
+    assert!(refused(&nobody).contains(&format!("127.0.0.1:{port}")));
+    let total: Answer = client.submit_and_wait(&Command::Add(2), PATIENCE).unwrap();
+    assert!(total == Answer::Total(2));
     stop(appliance);
 }
 

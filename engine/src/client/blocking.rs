@@ -23,11 +23,43 @@
 //! while let Some(notice) = client.recv(Duration::from_millis(100))? {
 //!     match notice {
 //!         Notice::Output(event) => println!("event {}: {}", event.event_seq, event.decode::<i64>()?),
-//!         Notice::Resync { next, .. } => println!("history before event {next} has to come from elsewhere"),
+//!         Notice::Resync { from, next, .. } => println!("events {from} to {next} are lost: see `resync` below"),
 //!     }
 //! }
 //! client.close();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A client that was away for so long that its events are no longer kept is told so, and gets the state that they led to, in one
+//! call; the events go on behind it:
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use ticktape::client::StateSource;
+//! # use ticktape::client::blocking::{BlockingClient, Notice};
+//! # use ticktape::{Ctx, Seq, Service};
+//! # struct Total(i64);
+//! # impl Service for Total {
+//! #     type Input = i64; type Output = i64; type Snapshot = i64; type Config = ();
+//! #     fn genesis(_: &()) -> Self { Total(0) }
+//! #     fn apply(&mut self, _: Seq, input: &i64, ctx: &mut Ctx<'_, i64>) { self.0 += input; ctx.reply(self.0); }
+//! #     fn snapshot(&self) -> i64 { self.0 }
+//! #     fn restore(total: i64, _: &()) -> Self { Total(total) }
+//! # }
+//! # fn go_on(client: &mut BlockingClient) -> Result<(), Box<dyn std::error::Error>> {
+//! // The appliance's `[feed] repair`, or a replica that serves.
+//! let source = StateSource::new("127.0.0.1:7110".parse()?);
+//! while let Some(notice) = client.recv(Duration::from_secs(1))? {
+//!     match notice {
+//!         Notice::Output(event) => println!("event {}: {}", event.event_seq, event.decode::<i64>()?),
+//!         Notice::Resync { .. } => {
+//!             let state = client.resync::<Total>(&source, (), Duration::from_secs(60))?;
+//!             println!("{} after frame {}", state.service().0, state.seq());
+//!         }
+//!     }
+//! }
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! Nothing happens between calls: no thread runs. A client that is not called for a while finds what has come when it is called
@@ -43,16 +75,20 @@ use ticktape_core::Nanos;
 use ticktape_tuning::clock;
 
 use super::error::{ClientError, Waited};
+use super::state::{State, StateFetch, StateSource};
 use crate::link::{
     ClientConfig, ClientLink, ClientState, Event, HistoryGap, ReceiverConfig, SendError, SenderConfig, Tier,
 };
-use crate::{Decode, DecodeError, Encode};
+use crate::{Decode, DecodeError, Encode, Service};
 
 /// The longest sleep between two looks at the timers: the kernel rounds a socket's timeout up by milliseconds anyway.
 const NAP_MAX_NS: u64 = 100_000_000;
 
 /// Datagrams taken before the timers get a look.
 const BURST_MAX: usize = 64;
+
+/// How long the link may wait for a state's next bytes.
+const FETCH_STEP: Duration = Duration::from_millis(5);
 
 /// Who connects, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,8 +152,8 @@ impl OutputEvent {
 pub enum Notice {
     /// An output.
     Output(OutputEvent),
-    /// Events `from .. next` will not come, or, where `next` is lower, the numbering went back: state has to come from elsewhere,
-    /// such as a snapshot that reflects everything before `next`.
+    /// Events `from .. next` will not come, or, where `next` is lower, the numbering went back, and what was received from `next` on
+    /// never happened. [`BlockingClient::resync`] gets a state to go on from.
     Resync {
         /// Why.
         gap: HistoryGap,
@@ -141,6 +177,10 @@ pub struct BlockingClient {
 struct Inbox {
     notices: VecDeque<Notice>,
     notices_max: usize,
+    /// Events before it were not all received: a state that makes up for that reflects them.
+    lost_before: u64,
+    /// Events before it are left out: a state reflects them.
+    reflected_before: u64,
     tier: Option<Tier>,
     /// The last history gap since the last input: between which events.
     gap: Option<(u64, u64)>,
@@ -170,6 +210,8 @@ impl BlockingClient {
             inbox: Inbox {
                 notices: VecDeque::new(),
                 notices_max: options.events_max.max(1),
+                lost_before: 0,
+                reflected_before: 0,
                 tier: None,
                 gap: None,
                 reconnects: 0,
@@ -299,6 +341,54 @@ impl BlockingClient {
         }
     }
 
+    /// After [`Notice::Resync`]: fetches the state of service `S` from `source`, at a seq at or after everything that is lost. Events
+    /// that it reflects are not received any more; the others follow, the first of them [`State::resume_next`]. The link is kept up
+    /// meanwhile. The state takes the memory of one, and the time of its transfer.
+    ///
+    /// # Errors
+    /// [`ClientError::State`]: who serves it can't be reached, or it did not come in time, among others. Where more events came
+    /// meanwhile than are kept, another [`Notice::Resync`] says so. [`ClientError::Closed`], [`ClientError::Io`].
+    pub fn resync<S: Service>(
+        &mut self,
+        source: &StateSource,
+        config: S::Config,
+        timeout: Duration,
+    ) -> Result<State<S>, ClientError> {
+        let session = self.link.session();
+        let mut fetch = StateFetch::<S>::new(source, config)?;
+        let deadline = clock::monotonic_ns().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let mut dropped = None;
+        let outcome = loop {
+            self.inbox.make_room(&mut dropped);
+            if let Err(error) = self.take_what_is_there().and_then(|()| self.transmit(clock::monotonic_ns())) {
+                break Err(error);
+            }
+            if matches!(self.link.state(), ClientState::Closed(_)) {
+                break Err(self.closed());
+            }
+            match fetch.poll(FETCH_STEP) {
+                // What a server has may be behind what this client has heard of.
+                Ok(true) if fetch.resume_next(session) >= self.inbox.lost_before => break Ok(fetch),
+                Ok(true) => fetch.ask_again(),
+                Ok(false) => {}
+                Err(error) => break Err(error.into()),
+            }
+            if clock::monotonic_ns() >= deadline {
+                break Err(fetch.timed_out().into());
+            }
+        };
+        match outcome {
+            Ok(fetch) => {
+                self.inbox.reflect(fetch.resume_next(session));
+                Ok(fetch.finish())
+            }
+            Err(error) => {
+                self.inbox.admit(dropped);
+                Err(error)
+            }
+        }
+    }
+
     /// Gives up every input that was never sent, and returns how many, as where they would come too late after a reconnect. Their
     /// numbers are used again.
     pub fn withdraw_unsent(&mut self) -> u64 {
@@ -323,7 +413,7 @@ impl BlockingClient {
             Notice::Output(event) => Some(event.event_seq),
             Notice::Resync { .. } => None,
         });
-        first.unwrap_or(self.link.resume_next())
+        first.unwrap_or(self.link.resume_next().max(self.inbox.reflected_before))
     }
 
     /// What an acknowledgement promises; `None` before the first handshake.
@@ -432,6 +522,7 @@ impl BlockingClient {
 impl Inbox {
     fn take(&mut self, event: &Event<'_>) {
         match *event {
+            Event::Output { event_seq, .. } if event_seq < self.reflected_before => {}
             Event::Output { event_seq, message } => self.notices.push_back(Notice::Output(OutputEvent {
                 event_seq,
                 log_seq: message.log_seq,
@@ -439,13 +530,51 @@ impl Inbox {
                 bytes: message.output.to_vec(),
             })),
             Event::Resync { gap, from, next } => {
+                if gap == HistoryGap::Rewound {
+                    // What a state reflects may be what never happened.
+                    self.reflected_before = 0;
+                } else if next <= self.reflected_before {
+                    return;
+                }
                 self.gap = Some((from, next));
+                self.lost_before = next;
                 self.notices.push_back(Notice::Resync { gap, from, next });
             }
             Event::Opened { tier, .. } => self.tier = Some(tier),
             Event::Disconnected => self.reconnects += 1,
             Event::Acked { .. } | Event::Closed(_) => {}
         }
+    }
+
+    /// While a state is on its way that reflects them, the oldest events go rather than that the link falls silent. Notes in
+    /// `dropped` from where on, and up to where.
+    fn make_room(&mut self, dropped: &mut Option<(u64, u64)>) {
+        while self.notices.len() >= self.notices_max {
+            let (from, next) = match self.notices.pop_front() {
+                Some(Notice::Output(event)) => (event.event_seq, event.event_seq + 1),
+                Some(Notice::Resync { from, next, .. }) => (from, next),
+                None => return,
+            };
+            *dropped = Some((dropped.map_or(from, |(first, _)| first), next));
+            self.lost_before = self.lost_before.max(next);
+        }
+    }
+
+    /// The state that was waited for has not come: what was dropped meanwhile is lost.
+    fn admit(&mut self, dropped: Option<(u64, u64)>) {
+        if let Some((from, next)) = dropped {
+            self.gap = Some((from, next));
+            self.notices.push_front(Notice::Resync { gap: HistoryGap::Overflow, from, next });
+        }
+    }
+
+    /// A state reflects all events before `next`.
+    fn reflect(&mut self, next: u64) {
+        self.reflected_before = next;
+        self.notices.retain(|notice| match notice {
+            Notice::Output(event) => event.event_seq >= next,
+            Notice::Resync { next: goes_on_at, .. } => *goes_on_at > next,
+        });
     }
 }
 

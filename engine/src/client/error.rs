@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::EpochError;
+use super::{EpochError, StateError};
 use crate::DecodeError;
 use crate::link::{CloseReason, RefuseReason};
 
@@ -52,6 +52,8 @@ pub enum ClientError {
     Decode(DecodeError),
     /// No epoch could be begun.
     Epoch(EpochError),
+    /// The state that lost events led to could not be had.
+    State(StateError),
 }
 
 impl ClientError {
@@ -97,6 +99,7 @@ impl fmt::Display for ClientError {
             }
             ClientError::Decode(error) => write!(f, "answer can't be read: {error}"),
             ClientError::Epoch(error) => error.fmt(f),
+            ClientError::State(error) => error.fmt(f),
         }
     }
 }
@@ -107,8 +110,15 @@ impl std::error::Error for ClientError {
             ClientError::Io(error) => Some(error),
             ClientError::Decode(error) => Some(error),
             ClientError::Epoch(error) => Some(error),
+            ClientError::State(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl From<StateError> for ClientError {
+    fn from(error: StateError) -> Self {
+        ClientError::State(error)
     }
 }
 
