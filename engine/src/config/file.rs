@@ -12,7 +12,7 @@ use super::{
     XdpSettings,
 };
 use crate::link::Tier;
-use crate::pipeline::{CorePlan, CoreSlot, StageName};
+use crate::pipeline::{CorePlan, CoreSlot, PlanError, StageName};
 
 /// The largest configuration file, in bytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -27,7 +27,7 @@ struct File {
     nic: Option<NicChoice>,
     xdp: Option<XdpSettings>,
     busy_poll_us: Option<u32>,
-    cores: Option<Vec<Vec<String>>>,
+    cores: Option<Cores>,
     idle: Option<String>,
     ring: Option<LogRingConfig>,
     feed: Option<FeedConfig>,
@@ -117,12 +117,25 @@ fn read_bounded(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-fn plan(cores: &[Vec<String>]) -> Result<CorePlan, crate::pipeline::PlanError> {
+/// A core plan, as it stands in a file.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Cores {
+    /// As on a command line: cores and ways to wait may be named.
+    Text(String),
+    /// The stages of each thread.
+    Threads(Vec<Vec<String>>),
+}
+
+fn plan(cores: &Cores) -> Result<CorePlan, PlanError> {
     let slot = |names: &Vec<String>| {
         let stages = names.iter().map(|name| name.parse::<StageName>()).collect::<Result<_, _>>()?;
-        Ok(CoreSlot { stages, core: None })
+        Ok(CoreSlot { stages, core: None, idle: None })
     };
-    CorePlan::new(cores.iter().map(slot).collect::<Result<_, _>>()?)
+    match cores {
+        Cores::Text(text) => text.parse(),
+        Cores::Threads(threads) => CorePlan::new(threads.iter().map(slot).collect::<Result<_, _>>()?),
+    }
 }
 
 fn one_line(error: &toml::de::Error, text: &str) -> String {

@@ -3,6 +3,15 @@ use super::*;
 const SMALLEST: &str = "dir = \"journal\"\nlisten = \"127.0.0.1:7001\"\n";
 
 #[test]
+fn a_core_plan_is_written_as_lists_or_as_text() {
+    let parse = |cores: &str| ApplianceConfig::parse(&format!("{SMALLEST}cores = {cores}\n")).unwrap().cores.unwrap();
+    let lists = parse("[[\"sequencer\", \"executor\", \"egress\"], [\"journaler\", \"publisher\"]]");
+    assert_eq!(parse("\"sequencer,executor,egress|journaler,publisher\""), lists);
+    let plan = parse("\"sequencer,executor,egress@1:spin|journaler,publisher\"");
+    assert_eq!((plan.slots()[0].core, plan.slots()[0].idle), (Some(1), Some(IdleStrategy::Spin)));
+}
+
+#[test]
 fn a_full_file_is_read() {
     let text = format!(
         "{SMALLEST}tier = \"memory\"\nnic = \"udp\"\ncores = [[\"sequencer\", \"egress\"], [\"journaler\"], \

@@ -12,7 +12,7 @@ use ticktape_tuning::{clock, pin};
 
 use super::capture::{self, CaptureThread, FeedTaps, Taps};
 use super::core_thread::{Closed, Idle, run_core};
-use super::cores::{autogroup_advice, describe_cores, shadow_cores, spare_cores};
+use super::cores::{describe_cores, describe_idle, idles, no_workers_on, shadow_cores, slot_of, spare_cores};
 use super::events::{self, Events, Ports};
 use super::feed_server;
 use super::idle::IdleStrategy;
@@ -143,24 +143,21 @@ impl Appliance {
         let usable = pin::usable_cores();
         let plan = config.cores.clone().unwrap_or_else(|| CorePlan::for_cores(usable.len()));
         let cores = plan.assign(&usable)?;
-        let threads = plan.slots().len();
-        let idle =
-            Idle { strategy: config.idle.resolve(threads, usable.len()), has_spare_core: usable.len() > threads };
-        let calibration = calibration_plan(idle, threads);
-        // A core that sleeps now and then has room for the kernel's workers; the client may have the others.
-        let spinning_cores = if idle.strategy == IdleStrategy::Spin { &cores[..] } else { &[] };
+        let idles = idles(&plan, config.idle, usable.len());
+        let calibration = calibration_plan(&plan, &idles);
+        let no_workers = &no_workers_on(&plan, &cores, &idles)[..];
         let (stages, Beside { shadow, server, recorder }, mut appliance) = match nic::open(config)? {
-            Opened::Udp(nic, why) => build_captured::<S, _>(config, service, spinning_cores, calibration, *nic, &why)?,
-            Opened::Xdp(nic, why) => build_captured::<S, _>(config, service, spinning_cores, calibration, *nic, &why)?,
+            Opened::Udp(nic, why) => build_captured::<S, _>(config, service, no_workers, calibration, *nic, &why)?,
+            Opened::Xdp(nic, why) => build_captured::<S, _>(config, service, no_workers, calibration, *nic, &why)?,
         };
         appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
-        appliance.choices.idle = format!("{} (asked for {}){}", idle.strategy, config.idle, autogroup_advice(idle));
+        appliance.choices.idle = describe_idle(&plan, config.idle, &idles);
         if let Some((recorder, settings)) = recorder.zip(config.capture.as_ref()) {
             let spare = spare_cores(&usable, &cores);
             appliance.choices.capture = Some(capture::Described(settings, config, &spare).to_string());
             appliance.capture = Some(CaptureThread::start(recorder, spare).map_err(StartError::Thread)?);
         }
-        appliance.spawn(&plan, &cores, idle, stages)?;
+        appliance.spawn(&plan, &cores, &idles, stages)?;
         if let Some(mut seed) = shadow {
             seed.cores = shadow_cores(&plan, &usable, &cores);
             appliance.choices.snapshots = Some(describe_snapshots(&seed));
@@ -191,10 +188,10 @@ impl Appliance {
         &mut self,
         plan: &CorePlan,
         cores: &[usize],
-        idle: Idle,
+        idles: &[Idle],
         mut stages: Vec<Box<dyn Stage>>,
     ) -> Result<(), StartError> {
-        for (slot, &core) in plan.slots().iter().zip(cores) {
+        for ((slot, &core), &idle) in plan.slots().iter().zip(cores).zip(idles) {
             let mut mine = Vec::new();
             for name in &slot.stages {
                 let at = stages.iter().position(|stage| stage.name() == *name).expect("a plan holds each stage once");
@@ -312,7 +309,7 @@ type Built = (Vec<Box<dyn Stage>>, Beside, Appliance);
 fn build_captured<S, N>(
     config: &ApplianceConfig,
     service: &S::Config,
-    spinning_cores: &[usize],
+    no_workers: &[usize],
     calibration: CalibrationPlan,
     nic: N,
     why_nic: &str,
@@ -325,11 +322,11 @@ where
     N::Tx: 'static,
 {
     let Some(settings) = &config.capture else {
-        return build::<S, _>(config, service, spinning_cores, calibration, nic, why_nic, FeedTaps::default());
+        return build::<S, _>(config, service, no_workers, calibration, nic, why_nic, FeedTaps::default());
     };
     let (Taps { rx, tx, feeds, ip }, recorder) = capture::open(settings, config, &nic)?;
     let tapped = Tapped::new(nic, rx, tx, ip, monotonic_now);
-    let mut built = build::<S, _>(config, service, spinning_cores, calibration, tapped, why_nic, feeds)?;
+    let mut built = build::<S, _>(config, service, no_workers, calibration, tapped, why_nic, feeds)?;
     built.1.recorder = Some(recorder);
     Ok(built)
 }
@@ -338,7 +335,7 @@ where
 fn build<S, N>(
     config: &ApplianceConfig,
     service: &S::Config,
-    spinning_cores: &[usize],
+    no_workers: &[usize],
     calibration: CalibrationPlan,
     nic: N,
     why_nic: &str,
@@ -357,7 +354,7 @@ where
     let repair = repair.map(|address| feed_server::Ports::open(address, config.datagram_bytes_max)).transpose()?;
     let Start { mut journal, recovered, machine, mut sessions, events, account } =
         recovery::start::<S>(config, service, egress_config(config, 0, S::SCHEMA_VERSION))?;
-    journal.keep_workers_off(spinning_cores);
+    journal.keep_workers_off(no_workers);
     if config.journal.strategy == StrategyChoice::Auto {
         journal.calibrate(calibration);
     }
@@ -501,11 +498,12 @@ where
     Ok((stages, Beside { shadow, server, recorder: None }, appliance))
 }
 
-/// The state of the box in which the journal will run: the other threads spin, or none does.
-fn calibration_plan(idle: Idle, threads: usize) -> CalibrationPlan {
-    let spins = idle.strategy == IdleStrategy::Spin;
-    let busy_cores = if spins { threads - 1 } else { 0 };
-    CalibrationPlan { busy_cores, spin: spins && idle.has_spare_core, ..CalibrationPlan::default() }
+/// The state of the box in which the journal will run: which other threads spin, and whether its own does.
+fn calibration_plan(plan: &CorePlan, idles: &[Idle]) -> CalibrationPlan {
+    let spins = |idle: &Idle| idle.strategy == IdleStrategy::Spin;
+    let own = &idles[slot_of(plan, StageName::Journaler)];
+    let busy_cores = idles.iter().filter(|idle| spins(idle)).count() - usize::from(spins(own));
+    CalibrationPlan { busy_cores, spin: spins(own) && own.has_spare_core, ..CalibrationPlan::default() }
 }
 
 fn open_feed(feed: &FeedConfig, config: &ApplianceConfig) -> Result<UdpNic, StartError> {

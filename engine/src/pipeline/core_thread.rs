@@ -22,7 +22,7 @@ impl Drop for Alarm<'_> {
     }
 }
 
-/// How the threads wait.
+/// How a thread waits.
 #[derive(Clone, Copy)]
 pub(super) struct Idle {
     pub(super) strategy: IdleStrategy,

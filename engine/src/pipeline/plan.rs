@@ -1,9 +1,12 @@
 //! The core plan: which stages share a thread, and which core it is pinned to.
 //!
-//! Written `sequencer,egress|journaler|executor,publisher`; a core may be named per thread, as in `sequencer,egress@2|...`.
+//! Written `sequencer,egress|journaler|executor,publisher`; a core may be named per thread, as in `sequencer,egress@2|...`, and how it
+//! waits, as in `sequencer,egress@2:spin|...`.
 
 use std::fmt;
 use std::str::FromStr;
+
+use super::idle::IdleStrategy;
 
 /// The stages of an appliance, in the order in which a message passes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +70,8 @@ pub struct CoreSlot {
     pub stages: Vec<StageName>,
     /// The core it is pinned to; `None` lets the appliance choose.
     pub core: Option<usize>,
+    /// How it waits; `None` leaves it to the appliance's own setting.
+    pub idle: Option<IdleStrategy>,
 }
 
 /// Every stage exactly once, over one or more threads.
@@ -88,6 +93,8 @@ pub enum PlanError {
     EmptySlot,
     /// Not a core number.
     BadCore(String),
+    /// Not a way to wait.
+    BadIdle(String),
     /// A core that this process may not use.
     UnusableCore {
         /// The core asked for.
@@ -112,6 +119,7 @@ impl fmt::Display for PlanError {
             PlanError::Missing(stage) => write!(f, "stage {} is missing: every stage needs a thread", stage.as_str()),
             PlanError::EmptySlot => write!(f, "a thread has no stage: write stages between every two bars"),
             PlanError::BadCore(text) => write!(f, "{text:?} is no core number: write it as @2"),
+            PlanError::BadIdle(why) => f.write_str(why),
             PlanError::UnusableCore { core, usable } => {
                 write!(f, "core {core} can't be used by this process: usable are {usable:?}")
             }
@@ -178,6 +186,10 @@ impl FromStr for CorePlan {
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
         let slot = |part: &str| {
+            let (part, idle) = match part.split_once(':') {
+                Some((part, idle)) => (part, Some(idle.trim().parse().map_err(PlanError::BadIdle)?)),
+                None => (part, None),
+            };
             let (stages, core) = match part.split_once('@') {
                 Some((stages, core)) => {
                     let number = core.trim().parse().map_err(|_| PlanError::BadCore(core.to_string()))?;
@@ -186,7 +198,7 @@ impl FromStr for CorePlan {
                 None => (part, None),
             };
             let stages = stages.split(',').map(str::trim).filter(|name| !name.is_empty());
-            Ok(CoreSlot { stages: stages.map(StageName::from_str).collect::<Result<_, _>>()?, core })
+            Ok(CoreSlot { stages: stages.map(StageName::from_str).collect::<Result<_, _>>()?, core, idle })
         };
         CorePlan::new(text.split('|').map(slot).collect::<Result<_, PlanError>>()?)
     }
@@ -201,6 +213,9 @@ impl fmt::Display for CorePlan {
             }
             if let Some(core) = slot.core {
                 write!(f, "@{core}")?;
+            }
+            if let Some(idle) = slot.idle {
+                write!(f, ":{idle}")?;
             }
         }
         Ok(())
@@ -228,6 +243,14 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_may_wait_in_its_own_way() {
+        let plan: CorePlan = "sequencer,executor,egress@0:spin|journaler,publisher:backoff".parse().unwrap();
+        let idle: Vec<_> = plan.slots().iter().map(|slot| slot.idle).collect();
+        assert_eq!(idle, [Some(IdleStrategy::Spin), Some(IdleStrategy::Backoff)]);
+        assert_eq!(plan.to_string().parse(), Ok(plan));
+    }
+
+    #[test]
     fn an_unusable_plan_is_refused_by_the_name_of_what_is_wrong() {
         let refused = |text: &str| text.parse::<CorePlan>().unwrap_err().to_string();
         assert!(refused("sequencer,egress|journaler|executor").contains("publisher is missing"));
@@ -235,5 +258,6 @@ mod tests {
         assert!(refused("sequencer|filler").contains("\"filler\" is unknown"));
         assert!(refused("sequencer||journaler").contains("no stage"));
         assert!(refused("sequencer@x").contains("no core number"));
+        assert!(refused("sequencer@0:doze").contains("\"doze\" is unknown"));
     }
 }
