@@ -108,14 +108,16 @@ impl<S: Service> Replay<S> {
         Ok(replay)
     }
 
-    /// A state that was computed live, after the same frame, is this one.
-    pub(crate) fn check_equals(&self, live: &Machine<S>) -> Result<(), Wrong> {
+    /// A state that was computed live, after the same frame, is this one. Returns a digest of it and of all outputs.
+    pub(crate) fn check_equals(&self, live: &Machine<S>) -> Result<u64, Wrong> {
         assert_eq!(live.applied(), self.machine.applied());
-        if live.state_digest() != self.machine.state_digest() || live.output_hash() != self.machine.output_hash() {
+        let digest = live.state_digest();
+        if digest != self.machine.state_digest() || live.output_hash() != self.machine.output_hash() {
             let what = format!("after seq {} the live state or outputs differ from the replay's", live.applied());
             return Err(("replay equals live", what));
         }
-        Ok(())
+        let head = digest.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        Ok(head ^ live.output_hash())
     }
 
     /// What a client was told is what the log comes to.

@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod coverage;
 mod customer;
 pub mod disk;
 mod host;
@@ -23,9 +24,10 @@ mod ledger;
 pub mod nic;
 pub mod rng;
 pub mod services;
+pub mod shrink;
 pub mod simulate;
 pub mod trace;
 mod world;
 
 pub use rng::{Ppm, Rng, Seed};
-pub use simulate::{Batch, Failure, Faults, Report, SimConfig, simulate, vopr};
+pub use simulate::{Batch, Failure, Faults, Report, SimConfig, simulate, simulate_told, vopr};

@@ -7,7 +7,8 @@ use ticktape::Timestamp;
 
 use crate::clock::REALTIME_AT_START;
 use crate::rng::Rng;
-use crate::simulate::{Failure, Report, SimConfig, simulate};
+use crate::simulate::{Failure, Report, SimConfig, simulate, simulate_told};
+use crate::trace::Event;
 
 /// Their names.
 pub const NAMES: [&str; 3] = ["bank", "kv", "orderbook"];
@@ -24,6 +25,22 @@ pub fn run(name: &str, config: &SimConfig) -> Result<Report, Failure> {
         "bank" => simulate::<Bank>(config, &BankConfig::default(), gen_transfer),
         "kv" => simulate::<Kv>(config, &(), gen_kv),
         "orderbook" => simulate::<OrderBook>(config, &book_config(), gen_order),
+        other => panic!("{other:?} is no service: one of {NAMES:?}"),
+    }
+}
+
+/// As [`run`], telling each event.
+///
+/// # Errors
+/// As [`run`].
+///
+/// # Panics
+/// As [`run`].
+pub fn run_told(name: &str, config: &SimConfig, tell: impl FnMut(&Event) + Send + 'static) -> Result<Report, Failure> {
+    match name {
+        "bank" => simulate_told::<Bank>(config, &BankConfig::default(), gen_transfer, tell),
+        "kv" => simulate_told::<Kv>(config, &(), gen_kv, tell),
+        "orderbook" => simulate_told::<OrderBook>(config, &book_config(), gen_order, tell),
         other => panic!("{other:?} is no service: one of {NAMES:?}"),
     }
 }

@@ -1,12 +1,13 @@
 //! What users call: one run, or many.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
 use ticktape::{Invariants, Service};
 
+use crate::coverage::{self, Coverage};
 use crate::rng::Rng;
+use crate::shrink::shrink;
 use crate::trace::{Event, Keep};
 use crate::world::World;
 
@@ -78,6 +79,20 @@ impl Faults {
         Ok(faults)
     }
 
+    /// The names of those that are on.
+    pub fn names(mut self) -> impl Iterator<Item = &'static str> {
+        self.kinds_mut().map(|(name, is_on)| is_on.then_some(name)).into_iter().flatten()
+    }
+
+    /// These, but for one.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Faults {
+        if let Some((_, is_on)) = self.kinds_mut().into_iter().find(|(known, _)| *known == name) {
+            *is_on = false;
+        }
+        self
+    }
+
     fn kinds_mut(&mut self) -> [(&'static str, &mut bool); 8] {
         [
             ("power", &mut self.power),
@@ -97,11 +112,13 @@ impl fmt::Display for Faults {
         if *self == Faults::ALL {
             return f.write_str("all");
         }
-        let mut copy = *self;
-        let on: Vec<&str> = copy.kinds_mut().iter().filter(|(_, is_on)| **is_on).map(|(name, _)| *name).collect();
+        let on: Vec<&str> = self.names().collect();
         f.write_str(if on.is_empty() { "none".to_string() } else { on.join(",") }.as_str())
     }
 }
+
+/// Clients in a run at most: each has an address and a session, which a simulated box has room for.
+pub const CLIENTS_MAX: usize = 8;
 
 /// One run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +127,7 @@ pub struct SimConfig {
     pub seed: u64,
     /// Inputs and strokes of fate, before faults stop.
     pub steps: u32,
-    /// Clients, up to 8.
+    /// Clients, from 1 to [`CLIENTS_MAX`].
     pub clients: usize,
     /// What may strike.
     pub faults: Faults,
@@ -123,13 +140,21 @@ impl SimConfig {
     }
 }
 
+impl fmt::Display for SimConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SimConfig { seed, steps, clients, faults } = self;
+        let plural = if *clients == 1 { "" } else { "s" };
+        write!(f, "seed {seed}, {steps} steps, {clients} client{plural}, faults {faults}")
+    }
+}
+
 /// What a run came to that found nothing wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Of everything that was sequenced and told: the same for the same seed, in every build.
+    /// Of everything that was sequenced, applied and told: the same for the same seed, in every build.
     pub trace_hash: u64,
     /// What was met, and how often.
-    pub coverage: BTreeMap<&'static str, u64>,
+    pub coverage: Coverage,
     /// How long it was, in virtual nanoseconds.
     pub virtual_ns: u64,
     /// Inputs that clients asked for.
@@ -139,24 +164,35 @@ pub struct Report {
 /// What a run found wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The run's seed.
-    pub seed: u64,
+    /// The run that shows it.
+    pub config: SimConfig,
+    /// The run that showed it first, before it was shrunk to that.
+    pub found: SimConfig,
     /// The step in which it showed.
     pub step: u32,
     /// The name of what does not hold.
     pub check: &'static str,
     /// What was found instead.
     pub detail: String,
-    /// What happened last, oldest first.
+    /// What happened last, oldest first, and some turns of the story before that.
     pub last_events: Vec<Event>,
+}
+
+impl Failure {
+    /// The seed that shows it.
+    pub fn seed(&self) -> u64 {
+        self.config.seed
+    }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for event in &self.last_events {
-            writeln!(f, "  {event}")?;
+            writeln!(f, "{event}")?;
         }
-        write!(f, "seed {}, step {}: it does not hold that {}: {}", self.seed, self.step, self.check, self.detail)
+        writeln!(f, "seed {}, step {}: it does not hold that {}: {}", self.seed(), self.step, self.check, self.detail)?;
+        write!(f, "with {}", self.config)?;
+        if self.found == self.config { Ok(()) } else { write!(f, "; shrunk from {}", self.found) }
     }
 }
 
@@ -168,19 +204,49 @@ impl std::error::Error for Failure {}
 /// [`Failure`]: a check that does not hold, with what happened last.
 ///
 /// # Panics
-/// When `config` asks for no client or more than 8.
+/// When `config` asks for no client or more than [`CLIENTS_MAX`].
 pub fn simulate<S: Service + Invariants>(
     config: &SimConfig,
     service: &S::Config,
     mut gen_input: impl FnMut(&mut Rng) -> S::Input,
 ) -> Result<Report, Failure> {
-    assert!((1..=8).contains(&config.clients), "1 to 8 clients, not {}", config.clients);
-    let result = World::<S, _>::new(config, service, &mut gen_input, Keep::Nothing).run();
     // A run tells nothing unless it fails; then it is run again, to tell.
-    let outcome = result.map_err(|_| match World::<S, _>::new(config, service, &mut gen_input, Keep::Tail).run() {
-        Err(failure) => failure,
-        Ok(_) => panic!("seed {} failed once and not again: something in it is not its seed's", config.seed),
-    })?;
+    run_world::<S>(config, service, &mut gen_input, Keep::Nothing).map_err(|first| {
+        match run_world::<S>(config, service, &mut gen_input, Keep::Tail) {
+            Err(again) if (again.step, again.check) == (first.step, first.check) => again,
+            _ => {
+                let what =
+                    "a second run of the seed came out differently, so something in it is not a function of the seed";
+                Failure { detail: format!("{} ({what})", first.detail), ..first }
+            }
+        }
+    })
+}
+
+/// As [`simulate`]; each event is handed to `tell` when it happens.
+///
+/// # Errors
+/// As [`simulate`]; a failure repeats no events.
+///
+/// # Panics
+/// As [`simulate`].
+pub fn simulate_told<S: Service + Invariants>(
+    config: &SimConfig,
+    service: &S::Config,
+    mut gen_input: impl FnMut(&mut Rng) -> S::Input,
+    tell: impl FnMut(&Event) + Send + 'static,
+) -> Result<Report, Failure> {
+    run_world::<S>(config, service, &mut gen_input, Keep::Each(Box::new(tell)))
+}
+
+fn run_world<S: Service + Invariants>(
+    config: &SimConfig,
+    service: &S::Config,
+    gen_input: &mut impl FnMut(&mut Rng) -> S::Input,
+    keep: Keep,
+) -> Result<Report, Failure> {
+    assert!((1..=CLIENTS_MAX).contains(&config.clients), "1 to {CLIENTS_MAX} clients, not {}", config.clients);
+    let outcome = World::<S, _>::new(config, service, gen_input, keep).run()?;
     let (trace_hash, coverage, virtual_ns, inputs) =
         (outcome.trace_hash, outcome.coverage, outcome.virtual_ns, outcome.inputs);
     Ok(Report { trace_hash, coverage, virtual_ns, inputs })
@@ -196,30 +262,12 @@ pub struct Batch {
     /// The first of them.
     pub first_failure: Option<Failure>,
     /// What was met in all of them.
-    pub coverage: BTreeMap<&'static str, u64>,
+    pub coverage: Coverage,
     /// How long they were together, in virtual nanoseconds.
     pub virtual_ns: u64,
     /// Inputs that clients asked for.
     pub inputs: u64,
 }
-
-/// What a batch of runs with every fault has to have met: otherwise it shows nothing.
-pub const RARE_BRANCHES: [&str; 14] = [
-    "power lost",
-    "power lost in recovery",
-    "process killed",
-    "recoveries that cut a torn tail",
-    "frames lost, none of them acknowledged",
-    "sectors torn",
-    "sectors lost",
-    "names lost",
-    "journal segments rolled",
-    "journal short writes continued",
-    "receive rings overflowed",
-    "events resent",
-    "commands asked for again",
-    "client reconnects",
-];
 
 impl Batch {
     /// Counts a run.
@@ -229,9 +277,7 @@ impl Batch {
             Ok(report) => {
                 self.virtual_ns += report.virtual_ns;
                 self.inputs += report.inputs;
-                for (name, times) in report.coverage {
-                    *self.coverage.entry(name).or_insert(0) += times;
-                }
+                coverage::add(&mut self.coverage, &report.coverage);
             }
             Err(failure) => {
                 self.failures += 1;
@@ -240,13 +286,15 @@ impl Batch {
         }
     }
 
-    /// The rare branches that were not met.
-    pub fn too_shallow(&self) -> Vec<&'static str> {
-        RARE_BRANCHES.into_iter().filter(|name| self.coverage.get(name).is_none_or(|&times| times == 0)).collect()
+    /// The [rare branches](coverage::RARE) that runs of this kind can reach, and that none of them met. Where there is one, the batch was too small, or
+    /// injected too little, to show anything.
+    pub fn too_shallow(&self, config: &SimConfig) -> Vec<&'static str> {
+        coverage::not_met(&self.coverage, config)
     }
 }
 
-/// Runs a world of each of the seeds, and stops at the first that finds something wrong.
+/// Runs a world of each of the seeds, and stops at the first that finds something wrong, which is shrunk. `gen_input` should draw all that it
+/// makes from the stream it is given: what it keeps from call to call is not part of the seed.
 ///
 /// # Panics
 /// As [`simulate`].
@@ -258,7 +306,9 @@ pub fn vopr<S: Service + Invariants>(
 ) -> Batch {
     let mut batch = Batch::default();
     for seed in seeds {
-        batch.add(simulate::<S>(&SimConfig { seed, ..*config }, service, &mut gen_input));
+        let mut run = |config: &SimConfig| simulate::<S>(config, service, &mut gen_input);
+        let result = run(&SimConfig { seed, ..*config });
+        batch.add(result.map_err(|failure| shrink(failure, run).0));
         if batch.failures > 0 {
             break;
         }

@@ -3,7 +3,6 @@
 //! A run is a number of steps: each is an input, or a stroke of fate, followed by polls of whatever chance picks. Then all faults stop, and
 //! everything has to come to its end.
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,6 +12,7 @@ use ticktape::{Encode, Invariants, Seq, Service};
 use ticktape_journal::{JournalError, JournalReader};
 
 use crate::clock::{SimClock, WorldTime};
+use crate::coverage::Coverage;
 use crate::customer::Customer;
 use crate::disk::{DiskConfig, DiskFaults, Loss, Medium};
 use crate::host::{Boot, DATAGRAM_BYTES, Host, Pollable, Progress, config};
@@ -38,9 +38,6 @@ const STARTS_MAX: u32 = 3;
 
 /// The box's number.
 const BOX: u8 = 0;
-
-/// What was met, by name.
-pub(crate) type Coverage = BTreeMap<&'static str, u64>;
 
 /// How a run came out, beside failing.
 pub(crate) struct Outcome {
@@ -153,7 +150,8 @@ where
                 Ok(Outcome { trace_hash, coverage, virtual_ns: time.now(), inputs })
             }
             Err((check, detail)) => Err(Failure {
-                seed: self.sim.seed,
+                config: *self.sim,
+                found: *self.sim,
                 step: self.step,
                 check,
                 detail,
@@ -167,6 +165,7 @@ where
         while self.step < self.sim.steps {
             self.step += 1;
             self.trace.begin_step(self.step);
+            self.begin_streams(u64::from(self.step));
             if self.host.is_none() {
                 if !self.fate.chance(Ppm::percent(30)) {
                     self.polls(4)?;
@@ -178,6 +177,14 @@ where
         }
         self.calm();
         self.finish()
+    }
+
+    /// Each step has streams of its own, so that what is taken out of one leaves chance in the others as it was.
+    fn begin_streams(&mut self, step: u64) {
+        let seed = Seed(self.sim.seed).child("step", step);
+        self.choose = seed.stream("schedule");
+        self.fate = seed.stream("fate");
+        self.inputs = seed.stream("inputs");
     }
 
     fn take_a_step(&mut self) -> Result<(), Wrong> {
@@ -197,21 +204,23 @@ where
         let mut stroke = None;
         for (index, (is_on, thousandths)) in chances.into_iter().enumerate() {
             if draw < thousandths {
-                stroke = is_on.then_some(index);
+                stroke = Some((index, is_on));
                 break;
             }
             draw -= thousandths;
         }
         match stroke {
-            Some(0) => self.lose_power()?,
-            Some(1) => self.kill("process killed")?,
-            Some(2) => self.change_network(),
-            Some(3) => self.change_disk(),
-            Some(4) => self.disturb_clock(),
-            Some(5) => self.stall(),
-            Some(6) => self.restart_a_client(),
-            Some(7) => self.fill_disk(),
-            _ => self.ask(),
+            None => self.ask(),
+            // A stroke that is off leaves its place empty.
+            Some((_, false)) => {}
+            Some((0, _)) => self.lose_power()?,
+            Some((1, _)) => self.kill("process killed")?,
+            Some((2, _)) => self.change_network(),
+            Some((3, _)) => self.change_disk(),
+            Some((4, _)) => self.disturb_clock(),
+            Some((5, _)) => self.stall(),
+            Some((6, _)) => self.restart_a_client(),
+            Some(_) => self.fill_disk(),
         }
         let polls = self.choose.between(1, 40);
         self.polls(polls)
@@ -260,7 +269,8 @@ where
     fn leave(&mut self, host: &Host<S>) -> Result<(), Wrong> {
         let live = host.machine();
         let replay = Replay::<S>::of(self.ledger.frames(), live.applied(), self.service, self.appliance.limits)?;
-        replay.check_equals(live)?;
+        let digest = replay.check_equals(live)?;
+        self.fold(digest);
         let coverage = &mut self.coverage;
         host.count(&mut |name, times| *coverage.entry(name).or_insert(0) += times);
         Ok(())
@@ -369,9 +379,8 @@ where
 
     fn start(&mut self, is_calm: bool) -> Result<(), Wrong> {
         self.starts += 1;
-        if !is_calm && self.sim.faults.power && self.fate.chance(Ppm::percent(20)) {
-            self.medium.set_fuse(Some(self.fate.scaled(200)));
-        }
+        let fuse = self.fate.chance(Ppm::percent(20)).then(|| self.fate.scaled(200));
+        self.medium.set_fuse(fuse.filter(|_| !is_calm && self.sim.faults.power));
         let boot = Boot {
             config: &self.appliance,
             service: self.service,
@@ -446,7 +455,8 @@ where
             }
         }
         let replay = Replay::<S>::of(self.ledger.frames(), recovered, self.service, self.appliance.limits)?;
-        replay.check_equals(host.machine())?;
+        let digest = replay.check_equals(host.machine())?;
+        self.fold(digest);
         self.observe(&mut host)?;
         self.fold(recovered.0 ^ u64::from(epoch) << 32);
         self.host = Some(host);
@@ -544,7 +554,7 @@ where
         self.tell_progress(before, host.progress());
         let checked = match part {
             Pollable::Sequencer if work > 0 => self.observe(&mut host),
-            Pollable::Executor if work > 0 => self.check_state(&host),
+            Pollable::Executor if work > 0 || host.step_error().is_some() => self.check_state(&host),
             _ => Ok(()),
         };
         self.ledger.committed = self.ledger.committed.max(host.committed());
@@ -592,6 +602,7 @@ where
 
     /// No more faults.
     fn calm(&mut self) {
+        self.begin_streams(u64::MAX);
         self.network.heal();
         self.medium.set_faults(DiskFaults::NONE);
         self.medium.set_capacity(1 << 30);
@@ -648,7 +659,8 @@ where
         let replay = Replay::<S>::of(self.ledger.frames(), self.ledger.last(), self.service, self.appliance.limits)?;
         self.customers.iter().try_for_each(|customer| replay.check_told(customer))?;
         if let Some(host) = &self.host {
-            replay.check_equals(host.machine())?;
+            let digest = replay.check_equals(host.machine())?;
+            self.fold(digest);
         }
         Ok(())
     }

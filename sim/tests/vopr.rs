@@ -1,6 +1,7 @@
 //! Whole worlds: clean where nothing is wrong, the same for the same seed, and never clean where a service breaks its word.
 
 use std::cell::Cell;
+use std::process::Command;
 
 use feed::{Bank, BankConfig};
 use ticktape::{Ctx, InvariantViolation, Invariants, Seq, Service};
@@ -37,6 +38,63 @@ fn without_faults_nothing_of_them_is_met() {
     for name in ["packets lost", "process killed", "disk errors", "client restarted", "short writes"] {
         assert_eq!(report.coverage.get(name).copied().unwrap_or(0), 0, "{name}");
     }
+}
+
+#[test]
+fn a_run_that_is_told_is_the_run_that_is_not() {
+    for name in services::NAMES {
+        let (sender, events) = std::sync::mpsc::channel();
+        let told = services::run_told(name, &short(7), move |event| sender.send(event.clone()).unwrap()).unwrap();
+        assert_eq!(told, services::run(name, &short(7)).unwrap());
+        let events: Vec<_> = events.into_iter().collect();
+        assert!(events.is_sorted_by_key(|event| event.number) && events.is_sorted_by_key(|event| event.ns));
+        for what in ["\"sent\"", "\"stored\"", "\"sequenced\"", "\"applied\"", "\"told\"", "\"fault\"", "\"start\""] {
+            assert!(events.iter().any(|event| event.to_json().contains(what)), "{name}: nothing {what}");
+        }
+    }
+}
+
+#[test]
+fn few_runs_are_too_shallow_and_say_of_what() {
+    let config = SimConfig { steps: 5, faults: Faults { power: true, ..Faults::NONE }, ..SimConfig::new(0) };
+    let batch = vopr::<Bank>(&config, 0..2, &BankConfig::default(), gen_transfer);
+    let missing = batch.too_shallow(&config);
+    assert!(missing.contains(&"sectors torn"), "{missing:?}");
+    assert!(!missing.contains(&"client restarted"), "no client could restart");
+}
+
+/// The exit code, and the last line of standard output.
+fn vopr_says(line: &str) -> (i32, String) {
+    let vopr = Command::new(env!("CARGO_BIN_EXE_vopr")).args(line.split_whitespace()).output().unwrap();
+    let out = String::from_utf8(vopr.stdout).unwrap();
+    (vopr.status.code().unwrap(), out.lines().last().unwrap_or_default().to_string())
+}
+
+#[test]
+fn the_exit_code_says_how_it_went() {
+    assert_eq!(vopr_says("--seed 3 --steps 40").0, 0);
+    assert_eq!(vopr_says("--runs many").0, 2);
+    let (code, last) = vopr_says("--runs 2 --steps 10 --from 5 --service kv --json");
+    let said: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!(code, 3, "two short runs are too few");
+    assert_eq!(
+        (&said["runs"], &said["failures"], &said["first_seed"], &said["last_seed"]),
+        (&2.into(), &0.into(), &5.into(), &6.into())
+    );
+    assert!(said["first_failure"].is_null() && said["seeds_per_s"].is_number() && said["coverage"].is_object());
+}
+
+#[test]
+fn a_timeline_is_told_as_lines_or_as_json() {
+    let (code, last) = vopr_says("--seed 3 --steps 20 --service bank --trace");
+    assert_eq!((code, last.contains("host0") && last.contains("STOP ended")), (0, true), "{last}");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.json");
+    let line = format!("--seed 3 --steps 20 --service bank --trace {}", path.display());
+    assert_eq!(vopr_says(&line).0, 0);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let events: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&events[0]["service"], &events.last().unwrap()["what"]), (&"bank".into(), &"stop".into()));
 }
 
 #[test]

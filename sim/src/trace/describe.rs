@@ -39,7 +39,7 @@ fn link(packet: &Packet<'_>) -> String {
         Packet::Nack(ranges) => format!("nack {ranges:?}"),
         Packet::SelectiveAck(ack, ranges) => format!("ack before {} and {ranges:?}", ack.acked_next),
         Packet::GapFill { from, count } => format!("never comes: {}", range(u64::from(*from), u64::from(*count))),
-        Packet::Resync { reason, first } => format!("resync to {first}: {reason:?}"),
+        Packet::Resync(reason) => format!("resync: {reason:?}"),
         Packet::Heartbeat { next_seq } => format!("heartbeat, next {next_seq}"),
         Packet::Bye(reason) => format!("bye: {reason:?}"),
     }

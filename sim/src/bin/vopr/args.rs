@@ -1,0 +1,114 @@
+//! What the command line says.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use clap::builder::PossibleValuesParser;
+use ticktape_sim::services::NAMES;
+use ticktape_sim::simulate::{CLIENTS_MAX, Faults, SimConfig};
+
+/// Fuzzes the appliance in virtual worlds, for ever unless told otherwise.
+///
+/// Ends with 0 when nothing was wrong, 1 when something was, 2 for a command line that makes no sense, and 3 when nothing was wrong but the runs
+/// met too little to show it.
+#[derive(Debug, Parser)]
+#[command(name = "vopr", version)]
+pub(crate) struct Args {
+    /// So many runs, each on the next seed
+    #[arg(long, value_name = "N", conflicts_with_all = ["seed", "minutes"], value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) runs: Option<u64>,
+    /// This seed alone, with each of the services
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// For so long
+    #[arg(long, value_name = "N", conflicts_with = "seed")]
+    pub(crate) minutes: Option<u64>,
+    /// The first seed; a fresh one is taken where nothing is said
+    #[arg(long, value_name = "SEED", conflicts_with = "seed")]
+    pub(crate) from: Option<u64>,
+    /// One service; without it, all by turns
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES))]
+    pub(crate) service: Option<String>,
+    /// Inputs and strokes of fate in a run, before faults stop
+    #[arg(long, value_name = "N")]
+    pub(crate) steps: Option<u32>,
+    /// What may strike: all, none, or of power,kill,network,disk,clock,stall,clients,full
+    #[arg(long, value_name = "LIST", value_parser = Faults::parse)]
+    pub(crate) faults: Option<Faults>,
+    /// Clients in a run
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=CLIENTS_MAX as i64))]
+    pub(crate) clients: Option<u16>,
+    /// Tells everything that happens: on standard output as lines for people, in a file as lines of JSON
+    #[arg(long, value_name = "FILE", num_args = 0..=1, requires = "seed")]
+    pub(crate) trace: Option<Option<PathBuf>>,
+    /// Ends with a line of JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Args {
+    /// Which services, by turns.
+    pub(crate) fn services(&self) -> Vec<&'static str> {
+        let is_wanted = |name: &&str| self.service.as_ref().is_none_or(|wanted| wanted == name);
+        NAMES.into_iter().filter(is_wanted).collect()
+    }
+
+    /// A run with this seed.
+    pub(crate) fn config(&self, seed: u64) -> SimConfig {
+        let usual = SimConfig::new(seed);
+        SimConfig {
+            steps: self.steps.unwrap_or(usual.steps),
+            faults: self.faults.unwrap_or(usual.faults),
+            clients: self.clients.map_or(usual.clients, usize::from),
+            ..usual
+        }
+    }
+
+    /// The arguments that repeat a run of this service, only those that say something.
+    pub(crate) fn again(service: &str, config: &SimConfig) -> String {
+        let usual = SimConfig::new(config.seed);
+        let mut again = format!("--service {service} --seed {}", config.seed);
+        if config.steps != usual.steps {
+            again.push_str(&format!(" --steps {}", config.steps));
+        }
+        if config.clients != usual.clients {
+            again.push_str(&format!(" --clients {}", config.clients));
+        }
+        if config.faults != usual.faults {
+            again.push_str(&format!(" --faults {}", config.faults));
+        }
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Args {
+        Args::try_parse_from(std::iter::once("vopr").chain(line.split_whitespace())).unwrap()
+    }
+
+    #[test]
+    fn what_repeats_a_run_is_read_as_that_run() {
+        let faults = Faults::parse("kill,full").unwrap();
+        let configs = [
+            SimConfig::new(7),
+            SimConfig { steps: 12, clients: 1, faults: Faults::NONE, ..SimConfig::new(8) },
+            SimConfig { faults, ..SimConfig::new(u64::MAX) },
+        ];
+        for config in configs {
+            let args = parse(&Args::again("kv", &config));
+            assert_eq!((args.services(), args.config(args.seed.unwrap())), (vec!["kv"], config));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for line in
+            ["--runs 0", "--seed x", "--service none", "--faults fire", "--clients 9", "--runs 5 --seed 1", "--trace"]
+        {
+            assert!(Args::try_parse_from(std::iter::once("vopr").chain(line.split_whitespace())).is_err(), "{line}");
+        }
+    }
+}
