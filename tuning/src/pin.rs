@@ -110,12 +110,21 @@ pub fn stay_behind() -> io::Result<()> {
     set_nice(BEHIND_NICE)
 }
 
-/// Ends [`stay_behind`]: the calling thread gets its fair share again. Needs the right to lower a niceness.
+/// Ends [`stay_behind`] and [`go_first`]: the calling thread gets its fair share again. Needs the right to lower a niceness.
 ///
 /// # Errors
 /// What the kernel says.
 pub fn stand_level() -> io::Result<()> {
     set_nice(0)
+}
+
+/// The calling thread gets its core as soon as it wants it, before every thread of ordinary niceness. Needs the right to lower a
+/// niceness; for one that sleeps as soon as its work is done. [`stand_level`] ends it.
+///
+/// # Errors
+/// What the kernel says.
+pub fn go_first() -> io::Result<()> {
+    set_nice(-20)
 }
 
 /// Whether the kernel shares cores out among sessions, whatever the number of their threads: `kernel.sched_autogroup_enabled`.

@@ -12,7 +12,7 @@ use ticktape_nic::Nic;
 use ticktape_nic::udp::{UdpRx, UdpTx};
 use ticktape_tuning::clock::monotonic_ns;
 use ticktape_tuning::jitter;
-use ticktape_tuning::pin::pin_current_thread;
+use ticktape_tuning::pin::{go_first, pin_current_thread, sleep_precisely, stand_level};
 
 use super::ballast::{Ballast, Touch, entries_of};
 use super::{Measured, SUITE};
@@ -25,9 +25,16 @@ use crate::suites::e2e::{ANY_PORT, open};
 
 /// How long commands are sent as fast as they are taken, to know what a part of that is.
 const CAPACITY_SECONDS: f64 = 1.0;
-/// Of that, an eighth is sent. As fast as acknowledgements allow, everything is batched; sent one by one, half as many already keep
-/// both cores busy, client included, and queues of tens of milliseconds hide what a snapshot does.
-const LOAD_DIVISOR: f64 = 8.0;
+/// Half of that is sent, and an eighth where a snapshot takes too long otherwise: the shadow gets what half a load leaves of the core that
+/// it shares with the journaler, the publisher and the client.
+const HALF: f64 = 2.0;
+const EIGHTH: f64 = 8.0;
+/// The client stands for other machines: it sends at even intervals, whoever else wants its core.
+const CLIENT_NAP: Duration = Duration::from_micros(20);
+/// Room in the log for what comes while the journaler waits for a core that four threads share: some hundreds of milliseconds.
+const RING_BYTES: usize = 32 << 20;
+/// Commands sent before the client looks what has come.
+const SENDS_PER_ROUND: usize = 64;
 /// From the first command to the mark at which the snapshot is taken.
 const MARK_AFTER_MS: u64 = 3_000;
 /// A snapshot that takes longer is not taken at all.
@@ -47,6 +54,8 @@ struct Run {
     released: Histogram<u64>,
     seconds: f64,
     rate: f64,
+    /// The client went before all others on its core.
+    is_first: bool,
 }
 
 struct Load {
@@ -83,6 +92,7 @@ impl Load {
     }
 
     /// Sends `rate` commands a second, or as many as are taken, until `done`; returns the seconds that took.
+    /// At a rate it naps between its sends.
     fn run(&mut self, rate: f64, appliance: &Appliance, mut done: impl FnMut(f64) -> bool) -> Measured<f64> {
         let (begun, before) = (Instant::now(), self.sent);
         let mut idler = Idler::new(IdleStrategy::Backoff);
@@ -99,26 +109,49 @@ impl Load {
             }
             let due = (elapsed.as_secs_f64() * rate) as u64;
             let mut work = 0;
-            while self.sent - before < due && work < 64 && self.send()? {
+            while self.sent - before < due && work < SENDS_PER_ROUND && self.send()? {
                 work += 1;
             }
             work += self.poll();
-            idler.after_round(work);
+            if rate.is_infinite() {
+                idler.after_round(work);
+            } else if work < SENDS_PER_ROUND {
+                std::thread::sleep(CLIENT_NAP);
+            }
         }
     }
 }
 
+/// What is measured: how large a state, at which tier, under which part of the full load.
+#[derive(Clone, Copy)]
+struct Case {
+    state_bytes: u64,
+    tier: Tier,
+    load_divisor: f64,
+}
+
+impl Case {
+    fn new(state_mib: u64, tier: Tier, load_divisor: f64) -> Self {
+        Case { state_bytes: state_mib << 20, tier, load_divisor }
+    }
+
+    fn name(&self) -> String {
+        let tier = if self.tier == Tier::Memory { "memory" } else { "local" };
+        format!("tier {tier}, {} MiB, 1/{:.0} load", self.state_bytes >> 20, self.load_divisor)
+    }
+}
+
 /// Part load, with a snapshot in the middle of it or, at its rate, without.
-fn part_load(options: &Options, cores: Cores, state_bytes: u64, tier: Tier, without: Option<&Run>) -> Measured<Run> {
+fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>) -> Measured<Run> {
     let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
     let mut config = ApplianceConfig::new(dir.path(), ANY_PORT);
-    let plan = format!("sequencer,executor,egress@{}|journaler,publisher@{}", cores.here, cores.there);
+    let plan = format!("sequencer,executor,egress@{}:spin|journaler,publisher@{}:backoff", cores.here, cores.there);
     let plan: CorePlan = plan.parse().expect("a plan in due form");
-    (config.tier, config.cores, config.idle) = (tier, Some(plan), IdleStrategy::Backoff);
+    (config.tier, config.cores, config.ring.bytes) = (case.tier, Some(plan), RING_BYTES);
     config.journal.prefill_bytes = config.journal.segment_bytes;
     let never = SnapshotConfig { every_frames: u64::MAX, every_bytes: u64::MAX, ..SnapshotConfig::default() };
     config.snapshots = without.is_none().then_some(SnapshotConfig { every_ms: MARK_AFTER_MS, ..never });
-    let entries = entries_of(state_bytes);
+    let entries = entries_of(case.state_bytes);
     let appliance = Appliance::start::<Ballast>(&config, &entries).map_err(|error| error.to_string())?;
     let _ = pin_current_thread(cores.there);
     let mut load = Load::new(&appliance)?;
@@ -127,7 +160,9 @@ fn part_load(options: &Options, cores: Cores, state_bytes: u64, tier: Tier, with
         load.poll();
     }
     let seconds = load.run(f64::INFINITY, &appliance, |elapsed| elapsed >= CAPACITY_SECONDS)?;
-    let rate = without.map_or(load.sent as f64 / seconds / LOAD_DIVISOR, |with| with.rate);
+    let rate = without.map_or(load.sent as f64 / seconds / case.load_divisor, |with| with.rate);
+    let is_first = go_first().is_ok();
+    let _ = sleep_precisely();
     // What is still under way counts to the first part, which is thrown away.
     load.run(rate, &appliance, |elapsed| elapsed >= 0.2)?;
     appliance.part().next();
@@ -136,6 +171,7 @@ fn part_load(options: &Options, cores: Cores, state_bytes: u64, tier: Tier, with
         None => load.run(rate, &appliance, |_| appliance.covered().0 > 0)?,
     };
     load.client.close(monotonic_ns());
+    let _ = stand_level();
     let report = appliance.stop();
     report.fault.into_iter().chain(report.errors).next().map_or(Ok(()), Err)?;
     let latencies = report.stages.into_iter().flat_map(|(_, stage)| stage.latencies);
@@ -148,7 +184,7 @@ fn part_load(options: &Options, cores: Cores, state_bytes: u64, tier: Tier, with
         }
     }
     let (Some(applied), Some(released)) = (applied, released) else { return Err("no latencies came back".to_owned()) };
-    Ok(Run { applied, released, seconds, rate })
+    Ok(Run { applied, released, seconds, rate, is_first })
 }
 
 /// The longest gap that the machine itself makes in as many seconds, at most, in ms: the worse of the two cores.
@@ -157,22 +193,25 @@ fn jitter_ms(cores: Cores, seconds: f64) -> f64 {
         let _ = pin_current_thread(core);
         jitter::baseline((seconds.min(COMPARED_SECONDS_MAX) * 1e3) as u64).max()
     };
-    on(cores.here).max(on(cores.there)) as f64 / 1e6
+    std::thread::scope(|scope| {
+        let there = scope.spawn(|| on(cores.there));
+        let here = on(cores.here);
+        here.max(there.join().expect("a clock can be read")) as f64 / 1e6
+    })
 }
 
-fn rows_of(options: &Options, cores: Cores, state_bytes: u64, tier: Tier, rounds: usize) -> Measured<Outcome> {
+fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measured<Outcome> {
     let (mut with, mut without, mut noise) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        let run = part_load(options, cores, state_bytes, tier, None)?;
+        let run = part_load(options, cores, case, None)?;
         noise.push(jitter_ms(cores, run.seconds));
-        without.push(part_load(options, cores, state_bytes, tier, Some(&run))?);
+        without.push(part_load(options, cores, case, Some(&run))?);
         with.push(run);
     }
     let max_ms = |runs: &[Run], which: fn(&Run) -> &Histogram<u64>| {
         runs.iter().map(|run| which(run).max() as f64 / 1e6).collect()
     };
-    let (mib, tier_name) = (state_bytes >> 20, if tier == Tier::Memory { "memory" } else { "local" });
-    let name = |what: &str| format!("{what}, tier {tier_name}, snapshot of {mib} MiB: longest");
+    let name = |what: &str| format!("snapshot, {}: longest {what}", case.name());
     let rows = vec![
         Row::lower(SUITE, name("wire to applied"), "ms", max_ms(&with, |run| &run.applied))
             .floor(noise.iter().copied().collect())
@@ -184,7 +223,7 @@ fn rows_of(options: &Options, cores: Cores, state_bytes: u64, tier: Tier, rounds
     ];
     let of = |whose, runs: &[Run], which: fn(&Run) -> &Histogram<u64>, what: &str| {
         let histograms: Vec<&Histogram<u64>> = runs.iter().map(which).collect();
-        Percentiles::of_ns(format!("{what}, {tier_name}, {mib} MiB"), whose, &histograms)
+        Percentiles::of_ns(format!("{what}, {}", case.name()), whose, &histograms)
     };
     let percentiles = vec![
         of("with a snapshot", &with, |run| &run.applied, "applied"),
@@ -194,11 +233,12 @@ fn rows_of(options: &Options, cores: Cores, state_bytes: u64, tier: Tier, rounds
     ];
     let last = with.last().expect("one round at least");
     let notes = vec![format!(
-        "snapshot of {mib} MiB, tier {tier_name}: {:.1} s from the part load's start to the verified file, {:.0} commands/s; \
-         sequencer, executor and egress on core {}, journaler, publisher, client and shadow on core {}; \
-         kernel.sched_autogroup_enabled = {}",
+        "snapshot, {}: {:.1} s from the part load's start to the verified file, {:.0} commands/s, the client {}; sequencer, executor and \
+         egress on core {}, which spins; journaler, publisher, client and shadow on core {}; kernel.sched_autogroup_enabled = {}",
+        case.name(),
         last.seconds,
         last.rate,
+        if last.is_first { "before all others" } else { "among others (no right to lower its niceness)" },
         cores.here,
         cores.there,
         u8::from(ticktape_tuning::pin::groups_sessions())
@@ -212,8 +252,10 @@ pub(super) fn rows(options: &Options) -> Measured<Outcome> {
         return Ok(Outcome { notes, ..Outcome::default() });
     };
     let rounds = options.rounds.min(ROUNDS_MAX);
-    let mut outcome = rows_of(options, cores, 100 << 20, Tier::Memory, rounds)?;
-    outcome.append(rows_of(options, cores, 100 << 20, Tier::Local, rounds)?);
-    outcome.append(rows_of(options, cores, 1 << 30, Tier::Memory, 1)?);
+    let mut outcome = rows_of(options, cores, Case::new(100, Tier::Memory, HALF), rounds)?;
+    for case in [Case::new(100, Tier::Memory, EIGHTH), Case::new(100, Tier::Local, EIGHTH)] {
+        outcome.append(rows_of(options, cores, case, rounds)?);
+    }
+    outcome.append(rows_of(options, cores, Case::new(1024, Tier::Memory, EIGHTH), 1)?);
     Ok(outcome)
 }
