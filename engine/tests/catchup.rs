@@ -12,8 +12,8 @@ use support::{Command, Mailbox};
 use ticktape::catchup::{Ended, EpochTable, Fault, FetchConfig, RefuseReason, ServeConfig};
 use ticktape::machine::StepLimits;
 use ticktape::pipeline::{
-    CatchupClient, CatchupClientConfig, CatchupError, CatchupItem, CatchupServer, CatchupServerConfig, CatchupStep,
-    ServedRing, install_snapshot,
+    CatchupClient, CatchupClientConfig, CatchupCounters, CatchupError, CatchupItem, CatchupServer, CatchupServerConfig,
+    CatchupStep, ServedRing, install_snapshot,
 };
 use ticktape::snapshot::Found;
 use ticktape::{Frame, Kind, Node, NodeConfig, Seq, Service, Timestamp};
@@ -142,12 +142,9 @@ impl Got {
     }
 }
 
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < until, "{what}");
-        thread::sleep(Duration::from_millis(1));
-    }
+/// What the server has done once `holds` says so of it.
+fn eventually(server: &CatchupServer, what: &str, holds: impl FnMut(&CatchupCounters) -> bool) -> CatchupCounters {
+    server.wait_until(PATIENCE, holds).unwrap_or_else(|| panic!("{what}: {:?}", server.counters()))
 }
 
 #[test]
@@ -166,10 +163,48 @@ fn a_newcomer_gets_the_journal_then_the_ring_then_what_is_new() {
     assert_eq!(got.until_end(&mut client, dir.path()).unwrap().next, leader.last().next());
     assert_eq!(got.frames, leader.frames);
     client.hang_up();
-    eventually("it is noticed", || server.counters().ended(&Ended::HungUp) == 1);
+    eventually(&server, "it is noticed", |counters| counters.ended(&Ended::HungUp) == 1);
     let counters = server.stop();
     assert_eq!((counters.served.questions, counters.served.frames), (2, leader.frames.len() as u64));
     assert!(counters.dropped.is_empty(), "{:?}", counters.dropped);
+}
+
+#[test]
+fn a_server_in_another_process_follows_the_ring_by_its_name() {
+    let (mut leader, shm) = (Leader::new(1, false), tempfile::tempdir().unwrap());
+    let (config, next) = (RingConfig { commit_is_sequenced: true, ..RingConfig::default() }, leader.last().next());
+    leader.ring = RingBuilder::new(config).named(shm.path(), "log").build(next).unwrap();
+    leader.ring.durable.set(leader.last());
+    leader.publish(10);
+    let ring = ServedRing::Named { dir: shm.path().to_owned(), name: "log".to_string() };
+    let serve = ServeConfig::new(STREAM, Mailbox::NAME, Mailbox::SCHEMA_VERSION);
+    let config = CatchupServerConfig::new(serve, leader.dir.path(), ring);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = CatchupServer::start(listener, config, EpochTable::default(), || Seq::MAX).unwrap();
+    let (dir, mut got) = (tempfile::tempdir().unwrap(), Got::default());
+    let mut client = client(fetch_config(Seq(1)), dir.path());
+    client.connect(server.local_addr());
+    got.until_end(&mut client, dir.path()).unwrap();
+    leader.publish(5);
+    client.ask_again();
+    got.until_end(&mut client, dir.path()).unwrap();
+    assert_eq!(got.frames, leader.frames);
+    // A ring that is not there is named, whoever asks.
+    for entry in std::fs::read_dir(shm.path()).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let error = fetch_all_anew(&server, dir.path());
+    assert!(
+        matches!(error.fault(), Some(Fault::Refused(refuse)) if refuse.reason == RefuseReason::LogDamaged),
+        "{error}"
+    );
+    assert!(eventually(&server, "it is named", |counters| !counters.dropped.is_empty()).dropped[0].contains("log"));
+}
+
+fn fetch_all_anew(server: &CatchupServer, dir: &Path) -> CatchupError {
+    let mut client = client(fetch_config(Seq(1)), dir);
+    client.connect(server.local_addr());
+    Got::default().until_end(&mut client, dir).unwrap_err()
 }
 
 #[test]
@@ -247,7 +282,7 @@ fn a_rotten_snapshot_is_named_and_another_way_is_found() {
 #[test]
 fn refusals_reach_the_client_by_name() {
     let leader = Leader::new(1, false);
-    let server = leader.serve(CatchupServerConfig { clients_max: 1, ..leader.config() });
+    let server = leader.serve(CatchupServerConfig { clients_max: 1, idle_ns: u64::MAX, ..leader.config() });
     let dir = tempfile::tempdir().unwrap();
     let refused = |fetch| {
         let mut client = client(fetch, dir.path());
@@ -261,15 +296,14 @@ fn refusals_reach_the_client_by_name() {
     let base = || fetch_config(Seq(1));
     let other_schema = FetchConfig { schema_version: 99, ..base() };
     assert_eq!(refused(other_schema).reason, RefuseReason::SchemaMismatch);
-    eventually("its place is free", || server.counters().connected == 0);
     let other_log = refused(FetchConfig { log_id: 1, ..base() });
     assert_eq!((other_log.reason, other_log.detail), (RefuseReason::OtherLog, leader.log_id));
-    eventually("its place is free", || server.counters().connected == 0);
     let beyond = refused(FetchConfig { wanted: Seq(1 << 40), ..base() });
     assert_eq!((beyond.reason, beyond.detail), (RefuseReason::BeyondTheLog, leader.last().0 + 1));
-    eventually("its place is free", || server.counters().connected == 0);
-    let held = TcpStream::connect(server.local_addr()).unwrap();
-    eventually("it is connected", || server.counters().connected == 1 && server.counters().clients == 4);
+    let (mut held, mut hello) = (TcpStream::connect(server.local_addr()).unwrap(), Vec::new());
+    ticktape::catchup::Fetch::new(base()).reconnect(0, &mut hello);
+    held.write_all(&hello).unwrap();
+    eventually(&server, "it has a place", |counters| counters.placed == 1);
     assert_eq!(refused(base()).reason, RefuseReason::TooManyClients);
     drop(held);
     let counters = server.stop();
@@ -286,7 +320,7 @@ fn clients_that_say_nothing_or_take_nothing_are_dropped_by_name_and_others_are_s
     config.serve.taking_timeout_ns = 50_000_000;
     let server = leader.serve(config);
     let _silent = TcpStream::connect(server.local_addr()).unwrap();
-    eventually("it was silent", || server.counters().ended(&Ended::Silent) == 1);
+    eventually(&server, "it was silent", |counters| counters.ended(&Ended::Silent) == 1);
     let mut babbler = TcpStream::connect(server.local_addr()).unwrap();
     babbler.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut answer = Vec::new();
@@ -298,18 +332,42 @@ fn clients_that_say_nothing_or_take_nothing_are_dropped_by_name_and_others_are_s
     ticktape::catchup::Fetch::new(fetch).reconnect(0, &mut hello);
     leader.publish(1);
     let mut greedy = TcpStream::connect(server.local_addr()).unwrap();
-    eventually("it was slow, or silent once more", || {
-        // The kernel's buffers take some of it.
-        let _ = greedy.write(&hello);
-        let counters = server.counters();
+    let greedy = thread::spawn(move || while greedy.write_all(&hello).is_ok() {});
+    eventually(&server, "it was slow, or silent once more", |counters| {
         counters.ended(&Ended::Slow) + counters.ended(&Ended::HungUp) + counters.ended(&Ended::Silent) > 1
     });
+    greedy.join().unwrap();
     let (dir, mut got) = (tempfile::tempdir().unwrap(), Got::default());
     let mut client = client(fetch_config(Seq(1)), dir.path());
     client.connect(server.local_addr());
     got.until_end(&mut client, dir.path()).unwrap();
     assert_eq!(got.frames, leader.frames);
     assert!(server.counters().dropped.len() >= 2);
+}
+
+#[test]
+fn a_hundred_connections_that_say_nothing_and_clients_that_ask_nothing_more_keep_nobody_out() {
+    let leader = Leader::new(1, false);
+    let mut config = CatchupServerConfig { clients_max: 2, idle_ns: 0, ..leader.config() };
+    config.serve.question_timeout_ns = u64::MAX;
+    let server = leader.serve(config);
+    let idle: Vec<_> = (0..100).map(|_| TcpStream::connect(server.local_addr()).unwrap()).collect();
+    let (dir, mut clients) = (tempfile::tempdir().unwrap(), Vec::new());
+    for _ in 0..3 {
+        let (mut client, mut got) = (client(fetch_config(Seq(1)), dir.path()), Got::default());
+        client.connect(server.local_addr());
+        got.until_end(&mut client, dir.path()).unwrap();
+        assert_eq!(got.frames, leader.frames);
+        clients.push(client);
+    }
+    let counters = eventually(&server, "all have come", |counters| counters.clients == 103);
+    assert_eq!(counters.placed, 2, "the first of three has given its place to the third");
+    let displaced = counters.ended(&Ended::Displaced);
+    assert_eq!(counters.connected + displaced, 103, "nobody was closed for another reason: {:?}", counters.dropped);
+    assert!((30..70).contains(&displaced), "{displaced} of a hundred");
+    assert!(counters.dropped.iter().any(|line| line.contains("127.0.0.1:") && line.contains("wanted its place")));
+    drop(idle);
+    eventually(&server, "they are gone", |counters| counters.connected == 2);
 }
 
 #[test]

@@ -44,6 +44,11 @@ impl EpochTable {
         self.0.lock().expect("nobody panics here").last().map_or(0, |&(epoch, _)| epoch)
     }
 
+    /// The first frame of the highest epoch; `None` where there is none.
+    pub fn last_began(&self) -> Option<Seq> {
+        self.0.lock().expect("nobody panics here").last().map(|&(_, first)| first)
+    }
+
     /// Whether a log whose frame before `wanted` is of `epoch` is the beginning of this one. Of what neither side knows the epoch,
     /// nothing is said against it. An epoch has one writer, so the same epoch at the same seq is the same log up to there.
     ///
@@ -89,7 +94,7 @@ mod tests {
         table.begin(7, Seq(150));
         assert_eq!(check(160, 7), Ok(()));
         assert_eq!(check(160, 3), Err(Divergence::From(Seq(150))));
-        assert_eq!(table.last(), 7);
+        assert_eq!((table.last(), table.last_began()), (7, Some(Seq(150))));
         assert_eq!(EpochTable::default().check(Seq(5), 9), Ok(()));
     }
 

@@ -220,6 +220,9 @@ impl fmt::Display for Refuse {
             RefuseReason::Diverged => write!(f, "the logs part at {detail}: give up what comes from there on"),
             RefuseReason::ServerIsBehind => write!(f, "it has come to epoch {detail} only: ask another"),
             RefuseReason::TooManyClients => write!(f, "it serves {detail} clients already: ask later, or another"),
+            RefuseReason::TooManyOfAddress => {
+                write!(f, "it serves {detail} clients of this address already: ask later, or another")
+            }
             RefuseReason::FrameTooLarge => write!(f, "a message of {detail} bytes is coming: allow for that many"),
             RefuseReason::NotKept => f.write_str("its log begins later, and it has no snapshot to begin from"),
             RefuseReason::Malformed => f.write_str("it did not understand what was sent"),

@@ -36,6 +36,8 @@ pub struct FetchConfig {
     pub epoch: u64,
     /// So many frames are replayed rather than a snapshot taken; `u64::MAX`: a snapshot only where there is no other way.
     pub replay_max: u64,
+    /// Snapshots of later seqs are not wanted.
+    pub snapshot_max: Seq,
     /// The largest message taken, in bytes: at least the largest frame and 32 bytes. Twice as much is allocated.
     pub message_bytes_max: usize,
     /// The largest snapshot file taken, in bytes.
@@ -55,6 +57,7 @@ impl FetchConfig {
             wanted,
             epoch: 0,
             replay_max: u64::MAX,
+            snapshot_max: Seq::MAX,
             message_bytes_max: 256 << 10,
             snapshot_bytes_max: 1 << 40,
             answer_timeout_ns: 10_000_000_000,
@@ -152,7 +155,7 @@ impl Fetch {
             batch: None,
             snapshot: None,
             snapshots: 0,
-            snapshot_max: Seq::MAX,
+            snapshot_max: config.snapshot_max,
             deadline: None,
             frames: 0,
             bytes: 0,
@@ -434,7 +437,8 @@ impl Fetch {
     /// While a connection is at work: reconnect next.
     pub fn want(&mut self, wanted: Seq, epoch: u64) {
         (self.next, self.epoch) = (wanted.max(Seq::FIRST), epoch);
-        (self.snapshot, self.batch, self.snapshot_max, self.state) = (None, None, Seq::MAX, State::Waiting);
+        (self.snapshot, self.batch) = (None, None);
+        (self.snapshot_max, self.state) = (self.config.snapshot_max, State::Waiting);
     }
 }
 
@@ -446,6 +450,7 @@ pub fn is_passing(refuse: &Refuse) -> bool {
         RefuseReason::BeyondTheLog
             | RefuseReason::ServerIsBehind
             | RefuseReason::TooManyClients
+            | RefuseReason::TooManyOfAddress
             | RefuseReason::Stopping
     )
 }

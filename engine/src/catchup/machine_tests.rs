@@ -498,7 +498,7 @@ fn each_fault_has_its_own_counter_and_name() {
     let all: Vec<Fault> = faults.chain(refusals).collect();
     assert_eq!(all.iter().map(Fault::index).collect::<Vec<_>>(), (0..Fault::COUNT).collect::<Vec<_>>());
     assert!(all.iter().all(|fault| !fault.to_string().is_empty() && !fault.name().is_empty()));
-    let ended: Vec<Ended> = [Ended::HungUp, Ended::Silent, Ended::Slow]
+    let ended: Vec<Ended> = [Ended::HungUp, Ended::Silent, Ended::Slow, Ended::Displaced]
         .into_iter()
         .chain(RefuseReason::ALL.map(Ended::Refused))
         .chain(MessageError::ALL.map(Ended::Malformed))

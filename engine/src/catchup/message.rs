@@ -97,11 +97,13 @@ pub enum RefuseReason {
     LogDamaged = 13,
     /// The server stops.
     Stopping = 14,
+    /// As many clients of its address as may be are served already; detail: how many.
+    TooManyOfAddress = 15,
 }
 
 impl RefuseReason {
     /// Every reason, in numeric order.
-    pub const ALL: [RefuseReason; 14] = [
+    pub const ALL: [RefuseReason; 15] = [
         RefuseReason::OtherVersion,
         RefuseReason::OtherStream,
         RefuseReason::OtherService,
@@ -116,6 +118,7 @@ impl RefuseReason {
         RefuseReason::Malformed,
         RefuseReason::LogDamaged,
         RefuseReason::Stopping,
+        RefuseReason::TooManyOfAddress,
     ];
 
     /// Its number.
@@ -150,6 +153,7 @@ impl RefuseReason {
             RefuseReason::Malformed => "malformed",
             RefuseReason::LogDamaged => "log_damaged",
             RefuseReason::Stopping => "stopping",
+            RefuseReason::TooManyOfAddress => "too_many_of_address",
         }
     }
 }

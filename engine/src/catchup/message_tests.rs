@@ -127,7 +127,7 @@ fn each_reason_is_named() {
         assert_eq!(decode_changed(&hello, true, set(at, value)), Err(MessageError::Field), "{at} = {value}");
     }
     assert_eq!(decode_changed(&refusal, true, set(refuse::REASON, 0)), Err(MessageError::UnknownReason));
-    assert_eq!(decode_changed(&refusal, true, set(refuse::REASON, 15)), Err(MessageError::UnknownReason));
+    assert_eq!(decode_changed(&refusal, true, set(refuse::REASON, 16)), Err(MessageError::UnknownReason));
     assert_eq!(decode_changed(&refusal, true, set(refuse::RESERVED, 1)), Err(MessageError::Reserved));
 }
 

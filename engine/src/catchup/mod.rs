@@ -22,6 +22,7 @@ mod error;
 mod fetch;
 pub mod layout;
 mod message;
+mod places;
 mod serve;
 
 pub use decoder::Decoder;
@@ -32,6 +33,7 @@ pub use message::{
     Hello, MESSAGE_BYTES_LIMIT, MESSAGE_BYTES_MIN, Message, Part, Refuse, RefuseReason, SnapshotBegin, Type, UpTo,
     Welcome,
 };
+pub use places::{Connection, Places, Stage};
 pub use serve::{Ended, MESSAGE_BYTES, Serve, ServeConfig, Served, Source, SourceError, Standing};
 
 #[cfg(test)]

@@ -124,11 +124,13 @@ pub enum Ended {
     Broken(String),
     /// The client hung up. Said by the wiring.
     HungUp,
+    /// The client was waited for, and another wanted its place. Said by the wiring.
+    Displaced,
 }
 
 impl Ended {
     /// How many reasons have a counter.
-    pub const COUNT: usize = 3 + RefuseReason::ALL.len() + MessageError::ALL.len();
+    pub const COUNT: usize = 4 + RefuseReason::ALL.len() + MessageError::ALL.len();
 
     /// Its place among the counters; a log that can't be read counts as the refusal that it is.
     pub fn index(&self) -> usize {
@@ -136,9 +138,10 @@ impl Ended {
             Ended::HungUp => 0,
             Ended::Silent => 1,
             Ended::Slow => 2,
-            Ended::Refused(reason) => 3 + reason.index(),
-            Ended::Broken(_) => 3 + RefuseReason::LogDamaged.index(),
-            Ended::Malformed(error) => 3 + RefuseReason::ALL.len() + error.index(),
+            Ended::Displaced => 3,
+            Ended::Refused(reason) => 4 + reason.index(),
+            Ended::Broken(_) => 4 + RefuseReason::LogDamaged.index(),
+            Ended::Malformed(error) => 4 + RefuseReason::ALL.len() + error.index(),
         }
     }
 
@@ -148,6 +151,7 @@ impl Ended {
             Ended::HungUp => "hung_up",
             Ended::Silent => "silent",
             Ended::Slow => "slow",
+            Ended::Displaced => "displaced",
             Ended::Refused(reason) => reason.name(),
             Ended::Broken(_) => RefuseReason::LogDamaged.name(),
             Ended::Malformed(error) => error.name(),
@@ -164,6 +168,7 @@ impl fmt::Display for Ended {
             Ended::Malformed(error) => error.fmt(f),
             Ended::Broken(error) => write!(f, "the log can't be read: {error}"),
             Ended::HungUp => f.write_str("it hung up"),
+            Ended::Displaced => f.write_str("it asked nothing, and another wanted its place"),
         }
     }
 }
@@ -209,6 +214,8 @@ pub struct Serve {
     /// The snapshots begun for the question at hand, and up to where they are wanted.
     snapshots: u32,
     snapshot_max: Seq,
+    /// What a first question is refused with, where there is no place to answer it.
+    crowded: Option<(RefuseReason, u64)>,
     deadline: Nanos,
     served: Served,
 }
@@ -221,12 +228,14 @@ impl Serve {
             // A client says nothing but Hellos.
             decoder: Decoder::new(MESSAGE_BYTES_MIN),
             state: State::Waiting,
-            out: Vec::with_capacity(MESSAGE_BYTES),
+            // Whoever never asks costs no more than it sent.
+            out: Vec::new(),
             taken: 0,
             carried: Vec::new(),
             client_bytes_max: MESSAGE_BYTES,
             snapshots: 0,
             snapshot_max: Seq::MAX,
+            crowded: None,
             deadline: now.saturating_add(config.question_timeout_ns),
             served: Served::default(),
             config: config.clone(),
@@ -246,6 +255,16 @@ impl Serve {
     /// Whether the client is to be listened to: it has nothing to say while it is answered.
     pub fn listens(&self) -> bool {
         matches!(self.state, State::Waiting)
+    }
+
+    /// Whether it was answered before.
+    pub fn has_asked(&self) -> bool {
+        self.served.questions > 0
+    }
+
+    /// What its first question is refused with, if that comes now: the reason, and the limit. `None`: it is answered.
+    pub fn set_crowded(&mut self, crowded: Option<(RefuseReason, u64)>) {
+        self.crowded = crowded;
     }
 
     /// What the socket has to take.
@@ -347,11 +366,16 @@ impl Serve {
             self.refuse(reason, detail);
             return Ok(());
         }
+        if let Some((reason, limit)) = self.crowded.filter(|_| !self.has_asked()) {
+            self.refuse(reason, limit);
+            return Ok(());
+        }
         (self.snapshots, self.snapshot_max) = (0, hello.snapshot_max);
         self.client_bytes_max = hello.message_bytes_max as usize;
         let (wanted, part, replay_max) = (hello.wanted, hello.part, hello.replay_max);
         self.carried.clear();
         self.served.questions += 1;
+        self.out.reserve(MESSAGE_BYTES);
         let welcome = Welcome { log_id: standing.log_id, epoch: self.epochs.last(), commit: standing.commit };
         Message::Welcome(welcome).append_to(&mut self.out);
         self.plan(wanted, part, replay_max, &standing, source)

@@ -1,14 +1,14 @@
 //! The catch-up server: one thread that stays behind, and serves a few clients by turns.
 //!
 //! It never waits for a client: what a socket does not take is offered again in the next round. Who takes too long is hung up on, and
-//! named.
+//! named. Who only connects takes nobody's place: see [`Places`].
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -17,14 +17,23 @@ use ticktape_tuning::{clock, pin};
 
 use super::catchup_source::LogSource;
 pub use super::catchup_source::ServedRing;
-use crate::catchup::{Ended, EpochTable, MESSAGE_BYTES, RefuseReason, Serve, ServeConfig, Served};
+use crate::catchup::{
+    Connection, Ended, EpochTable, MESSAGE_BYTES, Places, RefuseReason, Serve, ServeConfig, Served, Stage,
+};
 
 /// Messages sent to one client before it is another's turn: a megabyte or two.
 const MESSAGES_PER_TURN: usize = 8;
 
-/// Clients that are being refused, or are on their way out, at one time; those beyond are hung up on without a word. Each costs a
-/// socket for a moment.
-const REFUSED_MAX: usize = 16;
+/// Connections accepted in one round: more wait in the kernel's queue, a millisecond each.
+const ACCEPTS_MAX: usize = 16;
+
+/// Connections that have asked nothing yet, at one time. A client asks within a round trip of being accepted; this is several
+/// rounds' worth of connections, and each costs a socket and some KB.
+const WAITING_MAX: usize = 64;
+
+/// Clients that were told the last, and may still read it, at one time; where there are more, the oldest is closed at once. Each
+/// costs a socket for a moment.
+const LEAVING_MAX: usize = 16;
 
 /// How long a client that was refused may take to hang up. A socket closed before it has read all may lose what it was sent.
 const LINGER_NS: u64 = 1_000_000_000;
@@ -46,8 +55,13 @@ pub struct CatchupServerConfig {
     pub ring: ServedRing,
     /// The identity of the log; 0 where it has none.
     pub log_id: u64,
-    /// Clients served at one time; more are refused by name. Each costs a reader of the journal, some MB.
+    /// Clients served at one time; more are refused by name. Each costs a reader of the journal, some MB. Who has asked nothing does
+    /// not count.
     pub clients_max: usize,
+    /// Those of them that may be of one address.
+    pub clients_per_address_max: usize,
+    /// A client that was answered and asks nothing more gives its place to another after so long, in ns: many round trips.
+    pub idle_ns: u64,
     /// What may be sent in a second, to all of them together, in bytes: at least one message's worth. `None`: as much as goes.
     pub bytes_per_s: Option<u64>,
     /// The cores it keeps to; any where empty.
@@ -55,7 +69,7 @@ pub struct CatchupServerConfig {
 }
 
 impl CatchupServerConfig {
-    /// Four clients, at full speed, on any core.
+    /// Four clients, two of one address at most, at full speed, on any core.
     pub fn new(serve: ServeConfig, journal_dir: impl Into<PathBuf>, ring: ServedRing) -> Self {
         CatchupServerConfig {
             serve,
@@ -63,6 +77,8 @@ impl CatchupServerConfig {
             ring,
             log_id: 0,
             clients_max: 4,
+            clients_per_address_max: 2,
+            idle_ns: 200_000_000,
             bytes_per_s: None,
             cores: Vec::new(),
         }
@@ -74,8 +90,10 @@ impl CatchupServerConfig {
 pub struct CatchupCounters {
     /// Clients that connected.
     pub clients: u64,
-    /// Clients that are connected at the moment.
+    /// Clients that are connected at the moment, and not on their way out.
     pub connected: u64,
+    /// Those of them that have asked, and hold a place.
+    pub placed: u64,
     /// What was sent to them.
     pub served: Served,
     /// How connections ended, by [`Ended::index`].
@@ -87,7 +105,7 @@ pub struct CatchupCounters {
 impl Default for CatchupCounters {
     fn default() -> Self {
         let (served, dropped) = (Served::default(), VecDeque::new());
-        CatchupCounters { clients: 0, connected: 0, served, ended: [0; Ended::COUNT], dropped }
+        CatchupCounters { clients: 0, connected: 0, placed: 0, served, ended: [0; Ended::COUNT], dropped }
     }
 }
 
@@ -109,7 +127,7 @@ impl CatchupCounters {
 /// A server at work. Dropping it stops it.
 pub struct CatchupServer {
     stop: Arc<AtomicBool>,
-    counters: Arc<Mutex<CatchupCounters>>,
+    counters: Arc<Watched>,
     local_addr: SocketAddr,
     thread: Option<JoinHandle<()>>,
 }
@@ -128,10 +146,16 @@ impl CatchupServer {
     ) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let local_addr = listener.local_addr()?;
-        let (stop, counters) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::default()));
+        let (stop, counters) = (Arc::new(AtomicBool::new(false)), Arc::<Watched>::default());
         let mut server = Server {
             listener,
             budget: config.bytes_per_s.map(Budget::new),
+            places: Places {
+                clients_max: config.clients_max,
+                clients_per_address_max: config.clients_per_address_max,
+                waiting_max: WAITING_MAX,
+                idle_ns: config.idle_ns,
+            },
             config,
             epochs,
             commit,
@@ -161,7 +185,18 @@ impl CatchupServer {
 
     /// What it has done so far.
     pub fn counters(&self) -> CatchupCounters {
-        lock(&self.counters).clone()
+        self.counters.lock().clone()
+    }
+
+    /// Waits until `holds` says so of what it has done. `None` where that took longer than `timeout`.
+    pub fn wait_until(
+        &self,
+        timeout: Duration,
+        mut holds: impl FnMut(&CatchupCounters) -> bool,
+    ) -> Option<CatchupCounters> {
+        let waited = self.counters.moved.wait_timeout_while(self.counters.lock(), timeout, |counters| !holds(counters));
+        let (counters, result) = waited.unwrap_or_else(PoisonError::into_inner);
+        (!result.timed_out()).then(|| counters.clone())
     }
 
     /// Refuses who is being served, and ends.
@@ -186,9 +221,18 @@ impl Drop for CatchupServer {
     }
 }
 
-/// The counters are whole at any time.
-fn lock(counters: &Mutex<CatchupCounters>) -> MutexGuard<'_, CatchupCounters> {
-    counters.lock().unwrap_or_else(PoisonError::into_inner)
+/// What was done, for those who wait for it.
+#[derive(Default)]
+struct Watched {
+    counters: Mutex<CatchupCounters>,
+    moved: Condvar,
+}
+
+impl Watched {
+    /// The counters are whole at any time.
+    fn lock(&self) -> MutexGuard<'_, CatchupCounters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 struct Client<C> {
@@ -196,23 +240,24 @@ struct Client<C> {
     peer: SocketAddr,
     serve: Serve,
     source: LogSource<C>,
-    /// One of those that are served, not refused from the start.
-    is_served: bool,
     counted: Served,
+    /// When something last went either way.
+    quiet_since: Nanos,
     /// It was told the last there is to tell; until when it may hang up.
-    lingers: Option<Nanos>,
+    leaves: Option<Nanos>,
 }
 
 struct Server<C> {
     listener: TcpListener,
     config: CatchupServerConfig,
+    places: Places,
     epochs: EpochTable,
     commit: C,
     clients: Vec<Client<C>>,
     /// Whose turn is first.
     turn: usize,
     budget: Option<Budget>,
-    counters: Arc<Mutex<CatchupCounters>>,
+    counters: Arc<Watched>,
 }
 
 impl<C: Fn() -> Seq + Clone> Server<C> {
@@ -224,53 +269,108 @@ impl<C: Fn() -> Seq + Clone> Server<C> {
         let clients = self.clients.len();
         self.turn = if clients == 0 { 0 } else { (self.turn + 1) % clients };
         for step in 0..clients {
-            let client = &mut self.clients[(self.turn + step) % clients];
-            match client.poll(now, &mut self.budget) {
+            let at = (self.turn + step) % clients;
+            match self.take_turn(now, at) {
                 Ok(done) => work += done,
                 Err(ended) => {
                     work += 1;
-                    lock(&self.counters).end(client.peer, &ended);
-                    client.lingers = Some(now.saturating_add(LINGER_NS));
-                    // It has been told, or can't be.
-                    let _ = client.stream.shutdown(Shutdown::Write);
+                    self.end(now, at, &ended);
                 }
             }
         }
         if work > 0 {
             self.count();
         }
-        self.clients.retain_mut(|client| !client.is_gone(now));
+        self.close_the_gone(now);
         work
+    }
+
+    /// A client's turn: listens, then sends what there is room and budget for.
+    fn take_turn(&mut self, now: Nanos, at: usize) -> Result<usize, Ended> {
+        let client = &mut self.clients[at];
+        if client.leaves.is_some() {
+            return Ok(0);
+        }
+        let is_new = !client.serve.has_asked();
+        let heard = client.listen(now)?;
+        let mut gives_way = None;
+        if is_new && heard > 0 {
+            let (given, crowded) = match self.places.for_question(now, &self.connections(), at) {
+                Ok(given) => (given, None),
+                Err(refused) => (None, Some(refused)),
+            };
+            gives_way = given;
+            self.clients[at].serve.set_crowded(crowded);
+        }
+        let client = &mut self.clients[at];
+        let sent = client.send(now, &mut self.budget)?;
+        if is_new
+            && client.serve.has_asked()
+            && let Some(other) = gives_way
+        {
+            self.displace(now, other);
+        }
+        Ok(heard + sent)
+    }
+
+    fn connections(&self) -> Vec<Connection> {
+        self.clients.iter().map(Client::connection).collect()
     }
 
     fn accept(&mut self, now: Nanos) -> usize {
         let mut accepted = 0;
-        while accepted < REFUSED_MAX {
+        while accepted < ACCEPTS_MAX {
             let Ok((stream, peer)) = self.listener.accept() else { break };
             accepted += 1;
-            let served = |client: &&Client<C>| client.is_served && client.lingers.is_none();
-            let is_served = self.clients.iter().filter(served).count() < self.config.clients_max;
-            let is_full = self.clients.len() >= self.config.clients_max + REFUSED_MAX;
-            if is_full || stream.set_nonblocking(true).is_err() {
+            if stream.set_nonblocking(true).is_err() {
                 continue;
             }
             // Without it an end of the log may come a moment later.
             let _ = stream.set_nodelay(true);
+            if let Some(at) = self.places.for_newcomer(&self.connections()) {
+                self.displace(now, at);
+            }
             let CatchupServerConfig { serve, journal_dir, ring, log_id, .. } = &self.config;
             let source = LogSource::new(journal_dir, ring.clone(), *log_id, self.commit.clone());
-            let mut serve = Serve::new(serve, self.epochs.clone(), now);
-            if !is_served {
-                serve.refuse(RefuseReason::TooManyClients, self.config.clients_max as u64);
-            }
-            lock(&self.counters).clients += 1;
-            let (counted, lingers) = (Served::default(), None);
-            self.clients.push(Client { stream, peer, serve, source, is_served, counted, lingers });
+            let serve = Serve::new(serve, self.epochs.clone(), now);
+            self.counters.lock().clients += 1;
+            let (counted, quiet_since, leaves) = (Served::default(), now, None);
+            self.clients.push(Client { stream, peer, serve, source, counted, quiet_since, leaves });
         }
         accepted
     }
 
+    /// A connection has come to its end: what it was told it may still read.
+    fn end(&mut self, now: Nanos, at: usize, ended: &Ended) {
+        let client = &mut self.clients[at];
+        self.counters.lock().end(client.peer, ended);
+        client.leaves = Some(now.saturating_add(LINGER_NS));
+        // It has been told, or can't be.
+        let _ = client.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Closes a connection for the sake of another; where its socket takes that, it is told why.
+    fn displace(&mut self, now: Nanos, at: usize) {
+        let client = &mut self.clients[at];
+        client.serve.refuse(RefuseReason::TooManyClients, self.config.clients_max as u64);
+        client.say_last(now);
+        self.counters.lock().end(client.peer, &Ended::Displaced);
+        client.leaves = Some(now);
+    }
+
+    fn close_the_gone(&mut self, now: Nanos) {
+        self.clients.retain_mut(|client| !client.is_gone(now));
+        let leaving = |client: &&mut Client<C>| client.leaves.is_some();
+        let over = self.clients.iter().filter(|client| client.leaves.is_some()).count().saturating_sub(LEAVING_MAX);
+        // Those who came first are first.
+        self.clients.iter_mut().filter(leaving).take(over).for_each(|client| client.leaves = Some(0));
+        if over > 0 {
+            self.clients.retain(|client| client.leaves != Some(0));
+        }
+    }
+
     fn count(&mut self) {
-        let mut counters = lock(&self.counters);
+        let mut counters = self.counters.lock();
         for client in &mut self.clients {
             let (now, before) = (client.serve.served(), client.counted);
             let total = &mut counters.served;
@@ -280,45 +380,60 @@ impl<C: Fn() -> Seq + Clone> Server<C> {
             total.bytes += now.bytes - before.bytes;
             client.counted = now;
         }
-        counters.connected = self.clients.iter().filter(|client| client.lingers.is_none()).count() as u64;
+        let there = || self.clients.iter().filter(|client| client.leaves.is_none());
+        counters.connected = there().count() as u64;
+        counters.placed = there().filter(|client| client.serve.has_asked()).count() as u64;
+        self.counters.moved.notify_all();
     }
 
     fn rest(&self) -> Duration {
-        let is_sending = self.clients.iter().any(|client| client.lingers.is_none() && !client.serve.listens());
+        let is_sending = self.clients.iter().any(|client| client.leaves.is_none() && !client.serve.listens());
         RESTS[if is_sending { 0 } else { 1 + usize::from(self.clients.is_empty()) }]
     }
 
     fn say_goodbye(&mut self, now: Nanos) {
         for client in &mut self.clients {
-            client.serve.refuse(RefuseReason::Stopping, 0);
-            if client.lingers.is_none() && client.serve.poll(now, &mut client.source).is_ok() {
-                // Whoever does not take it at once finds the connection closed.
-                let _ = client.stream.write(client.serve.pending());
+            if client.leaves.is_none() {
+                client.serve.refuse(RefuseReason::Stopping, 0);
+                client.say_last(now);
             }
-            let _ = client.stream.shutdown(Shutdown::Write);
         }
-        lock(&self.counters).connected = 0;
+        let mut counters = self.counters.lock();
+        (counters.connected, counters.placed) = (0, 0);
+        self.counters.moved.notify_all();
     }
 }
 
 impl<C: Fn() -> Seq> Client<C> {
-    /// A turn: listens, then sends what there is room and budget for.
-    fn poll(&mut self, now: Nanos, budget: &mut Option<Budget>) -> Result<usize, Ended> {
-        if self.lingers.is_some() {
+    fn connection(&self) -> Connection {
+        let stage = match self.serve.has_asked() {
+            _ if self.leaves.is_some() => Stage::Leaving,
+            false => Stage::Waiting,
+            true if self.serve.listens() && self.serve.pending().is_empty() => Stage::Idle,
+            true => Stage::Served,
+        };
+        Connection { address: self.peer.ip(), stage, quiet_since: self.quiet_since }
+    }
+
+    /// Takes what the client has sent, where it may send.
+    fn listen(&mut self, now: Nanos) -> Result<usize, Ended> {
+        if !self.serve.listens() {
             return Ok(0);
         }
-        let mut work = 0;
-        if self.serve.listens() {
-            match self.stream.read(self.serve.space()) {
-                Ok(0) => return Err(Ended::HungUp),
-                Ok(bytes) => {
-                    self.serve.filled(bytes);
-                    work += 1;
-                }
-                Err(error) if is_patient(&error) => {}
-                Err(_) => return Err(Ended::HungUp),
+        match self.stream.read(self.serve.space()) {
+            Ok(0) => Err(Ended::HungUp),
+            Ok(bytes) => {
+                self.serve.filled(bytes);
+                self.quiet_since = now;
+                Ok(1)
             }
+            Err(error) if is_patient(&error) => Ok(0),
+            Err(_) => Err(Ended::HungUp),
         }
+    }
+
+    fn send(&mut self, now: Nanos, budget: &mut Option<Budget>) -> Result<usize, Ended> {
+        let mut work = 0;
         for _ in 0..MESSAGES_PER_TURN {
             let is_new = self.serve.pending().is_empty();
             if is_new && budget.as_ref().is_some_and(Budget::is_spent) {
@@ -333,6 +448,7 @@ impl<C: Fn() -> Seq> Client<C> {
             match self.stream.write(self.serve.pending()) {
                 Ok(bytes) => {
                     work += usize::from(bytes > 0);
+                    self.quiet_since = now;
                     self.serve.took(now, bytes);
                 }
                 Err(error) if is_patient(&error) => break,
@@ -342,9 +458,17 @@ impl<C: Fn() -> Seq> Client<C> {
         Ok(work)
     }
 
+    /// Tells what it was refused with. Whoever does not take it at once finds the connection closed.
+    fn say_last(&mut self, now: Nanos) {
+        if self.serve.poll(now, &mut self.source).is_ok() {
+            let _ = self.stream.write(self.serve.pending());
+        }
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
     /// Reads away what a client that was told the last still sends; true where the socket can be closed.
     fn is_gone(&mut self, now: Nanos) -> bool {
-        let Some(until) = self.lingers else { return false };
+        let Some(until) = self.leaves else { return false };
         let mut rest = [0; 1024];
         match self.stream.read(&mut rest) {
             Ok(0) => true,
