@@ -118,7 +118,7 @@ impl<S: Service> Node<S> {
                 return Err(error);
             }
         };
-        let passed_over = restored.rejected;
+        let passed_over = restored.rejected.into_iter().chain(recovered.warnings()).collect();
         let mut machine = restored.machine;
         machine.set_log_id(recovered.log_id);
 
@@ -364,7 +364,7 @@ impl<S: Service> Node<S> {
         &self.recovered
     }
 
-    /// Snapshots that were passed over on opening, each with the reason in a line.
+    /// Snapshots that were passed over on opening, and files that were set aside, each with the reason in a line.
     pub fn passed_over(&self) -> &[String] {
         &self.passed_over
     }

@@ -182,3 +182,19 @@ fn an_appliance_passes_it_over_and_goes_on_with_the_truth() {
     let report = appliance.stop();
     assert_eq!((&report.fault, &report.errors[..]), (&None, &[][..]));
 }
+
+#[test]
+fn a_first_file_that_is_no_segment_is_set_aside_and_named() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    for dir in &dirs {
+        fs::write(names::segment(dir.path(), Seq(1)), "somebody else's").unwrap();
+    }
+    let [first, second] = dirs.each_ref().map(tempfile::TempDir::path);
+    let aside =
+        format!("{}.damaged is no segment of this log, and was set aside", names::segment(first, Seq(1)).display());
+    assert_eq!(open(first).passed_over(), [aside]);
+    let appliance = Appliance::start::<Mailbox>(&often(second), &()).unwrap();
+    let recovery = appliance.choices().recovery.clone();
+    assert!(recovery.contains("00000000000000000001.seg.damaged is no segment"), "{recovery}");
+    appliance.stop();
+}

@@ -32,6 +32,16 @@ pub struct Recovered {
     pub segments: usize,
     /// Which log it is: see [`Journal::log_id`](crate::Journal::log_id).
     pub log_id: u64,
+    /// Files with a segment's name that are none that can be read, and nothing of which was missed: under the names that they have
+    /// now.
+    pub set_aside: Vec<PathBuf>,
+}
+
+impl Recovered {
+    /// What an operator should hear of it: a line for each file that was set aside.
+    pub fn warnings(&self) -> impl Iterator<Item = String> + '_ {
+        self.set_aside.iter().map(|path| format!("{} is no segment of this log, and was set aside", path.display()))
+    }
 }
 
 /// A tail that was never acknowledged, and was cut off.
@@ -223,14 +233,14 @@ pub(crate) fn header_lost<D: Disk>(
 
 /// Everything recovery knows of a directory.
 #[derive(Debug)]
-struct Facts {
-    segments: Vec<Segment>,
+pub(crate) struct Facts {
+    pub(crate) segments: Vec<Segment>,
     scans: Vec<Option<Scan>>,
     strays: Vec<Stray>,
     /// Files that were given up to be used again.
     free: Vec<PathBuf>,
     /// What the seal file and files without a header prove.
-    durable: Seq,
+    pub(crate) durable: Seq,
 }
 
 impl Facts {
@@ -283,8 +293,9 @@ pub(crate) fn recover<D: Disk>(disk: &mut D, dir: &Path, covered: Seq) -> Result
     match verdict {
         Verdict::Begin { next_seq } => {
             take_free_away(disk, dir, &facts.free)?;
-            set_strays_aside(disk, dir, &facts.strays)?;
-            let recovered = Recovered { first_seq: next_seq, next_seq, last_epoch: 0, cut: None, segments: 0, log_id };
+            let set_aside = set_strays_aside(disk, dir, &facts.strays)?;
+            let (first_seq, last_epoch, cut, segments) = (next_seq, 0, None, 0);
+            let recovered = Recovered { first_seq, next_seq, last_epoch, cut, segments, log_id, set_aside };
             Ok(Opening { recovered, link: Link::default(), closed: VecDeque::new() })
         }
         Verdict::Adopt { keep, next_seq, cut } => {
@@ -297,7 +308,12 @@ pub(crate) fn recover<D: Disk>(disk: &mut D, dir: &Path, covered: Seq) -> Result
 }
 
 /// All but what is in the segments.
-fn list_facts<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path, mode: OpenMode) -> Result<Facts, JournalError> {
+pub(crate) fn list_facts<D: Disk>(
+    disk: &mut D,
+    window: &mut Window,
+    dir: &Path,
+    mode: OpenMode,
+) -> Result<Facts, JournalError> {
     let (names, has_seal) = list(disk, dir)?;
     let mut facts =
         Facts { segments: Vec::new(), scans: Vec::new(), strays: Vec::new(), free: Vec::new(), durable: Seq::ZERO };
@@ -452,7 +468,7 @@ fn adopt<D: Disk>(
         run(disk, &segment.path, Op::Delete { path: &segment.path })?;
         run(disk, dir, Op::SyncDir { path: dir })?;
     }
-    set_strays_aside(disk, dir, &facts.strays)?;
+    let set_aside = set_strays_aside(disk, dir, &facts.strays)?;
     for index in 0..keep {
         let Some(scan) = &facts.scans[index] else { continue };
         let path = &facts.segments[index].path;
@@ -485,6 +501,7 @@ fn adopt<D: Disk>(
         cut: cut.then(|| cut_of(facts, keep, next_seq)),
         segments: keep,
         log_id: 0,
+        set_aside,
     };
     Ok(Opening { recovered, link, closed: closed(dir, &facts.segments[..keep], next_seq) })
 }
@@ -526,8 +543,9 @@ fn cut_of(facts: &Facts, keep: usize, next_seq: Seq) -> Cut {
     }
 }
 
-/// Blank files go; others, which prove nothing but may interest someone, keep their bytes under another name.
-fn set_strays_aside<D: Disk>(disk: &mut D, dir: &Path, strays: &[Stray]) -> Result<(), JournalError> {
+/// Blank files go; others, which prove nothing but may interest someone, keep their bytes under another name, which is returned.
+fn set_strays_aside<D: Disk>(disk: &mut D, dir: &Path, strays: &[Stray]) -> Result<Vec<PathBuf>, JournalError> {
+    let mut set_aside = Vec::new();
     for stray in strays.iter().rev() {
         let op = Op::Delete { path: &stray.path };
         if stray.blank {
@@ -535,12 +553,13 @@ fn set_strays_aside<D: Disk>(disk: &mut D, dir: &Path, strays: &[Stray]) -> Resu
         } else {
             let to = names::damaged(&stray.path);
             run(disk, &stray.path, Op::Rename { from: &stray.path, to: &to })?;
+            set_aside.push(to);
         }
     }
     if !strays.is_empty() {
         run(disk, dir, Op::SyncDir { path: dir })?;
     }
-    Ok(())
+    Ok(set_aside)
 }
 
 /// Records, outside the segments, that everything up to `durable` is durable. Call when it is.

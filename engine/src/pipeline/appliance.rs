@@ -91,6 +91,8 @@ pub struct Report {
     pub errors: Vec<String>,
     /// What became of the capture, where there was one: an error that ended it early is in here, not in `errors`.
     pub capture: Option<Summary>,
+    /// What was met on the way and did not stop it, each in a line.
+    pub warnings: Vec<String>,
 }
 
 impl Report {
@@ -265,7 +267,8 @@ impl Appliance {
     }
 
     fn join(&mut self) -> Report {
-        let mut report = Report { stages: Vec::new(), fault: None, errors: Vec::new(), capture: None };
+        let mut report =
+            Report { stages: Vec::new(), fault: None, errors: Vec::new(), capture: None, warnings: Vec::new() };
         for thread in self.threads.drain(..) {
             match thread.join() {
                 Ok(closed) => {
@@ -404,7 +407,7 @@ where
         feed: None,
         repair: None,
         events: None,
-        recovery: account,
+        recovery: recovered.warnings().fold(account, |account, warning| format!("{account}; {warning}")),
         snapshots: None,
         capture: None,
     };
