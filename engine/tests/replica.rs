@@ -2,16 +2,20 @@
 
 mod support;
 
-use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use support::{Answer, Command, Mailbox, TestClient, config};
-use ticktape::config::{ApplianceConfig, FeedConfig};
+use ticktape::config::{ApplianceConfig, FeedConfig, SnapshotConfig};
+use ticktape::feed::FeedSession;
+use ticktape::feed::status::{Commit, Status};
 use ticktape::link::Tier;
 use ticktape::pipeline::{Appliance, Replica, Report, StageName};
 use ticktape::replica::{Figure, ReplicaConfig, ReplicaState, ReplicaStatus};
 use ticktape::{Ctx, Seq, Service};
+use ticktape_journal::{FileDisk, JournalConfig, JournalReader, give_up, names};
 
 /// Reached only where what is waited for does not happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,16 +49,8 @@ fn follow(config: &ReplicaConfig) -> Replica<Mailbox> {
 }
 
 fn until(replica: &Replica<Mailbox>, what: &str, done: impl Fn(&ReplicaStatus) -> bool) -> ReplicaStatus {
-    let begun = Instant::now();
-    loop {
-        let status = replica.status();
-        if done(&status) {
-            return status;
-        }
-        let fault = replica.fault();
-        assert!(begun.elapsed() < PATIENCE && fault.is_none(), "{what} did not happen: {status}; {fault:?}");
-        std::thread::yield_now();
-    }
+    let met = replica.wait_until(PATIENCE, done);
+    met.unwrap_or_else(|| panic!("{what} did not happen: {}; {:?}", replica.status(), replica.fault()))
 }
 
 fn until_level(replica: &Replica<Mailbox>, appliance: &Appliance) -> ReplicaStatus {
@@ -107,41 +103,169 @@ fn add(client: &mut TestClient, times: usize) {
     client.until_acked();
 }
 
-fn copy(from: &Path, to: &Path) {
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
+/// Stops both, the replica once it has all: they have come to the same state.
+fn same_in_the_end(appliance: Appliance, replica: Replica<Mailbox>) {
+    let report = stop(appliance);
+    let last = Seq(report.counter(StageName::Executor, "applied_seq"));
+    until(&replica, "the last frame", |status| status.applied() >= last);
+    assert_eq!(digest(&report, StageName::Executor), digest(&replica.stop(), StageName::Replica));
+}
+
+fn frames(dir: &Path) -> Vec<Vec<u8>> {
+    let (mut reader, mut frames) = (JournalReader::open(dir, Seq(1)).unwrap(), Vec::new());
+    while let Some(frame) = reader.next().unwrap() {
+        frames.push(frame.to_vec());
+    }
+    frames
+}
+
+/// A leader that loses what it had not made durable begins its next reign there.
+#[test]
+fn what_a_leader_takes_back_is_cut_off_and_the_replica_goes_on_from_the_rest_of_its_own_log() {
+    let often = SnapshotConfig { every_frames: 40, bytes_per_ms: 1 << 20, compact: false, ..SnapshotConfig::default() };
+    for snapshots in [None, Some(often)] {
+        let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());
+        let config = ApplianceConfig { snapshots, ..leader(dir.path(), a) };
+        let appliance = start(&config);
+        let mut client = TestClient::new(appliance.local_addr(), 1);
+        let mut following = ReplicaConfig { snapshots, ..follower(own.path(), a, &appliance) };
+        following.journal =
+            JournalConfig { segment_bytes: 64 << 10, commit_bytes_max: 16 << 10, ..following.journal.clone() };
+        let replica = follow(&following);
+        (0..4).for_each(|_| add(&mut client, 100));
+        until_level(&replica, &appliance);
+        replica.stop();
+        stop(appliance);
+        let followed = Seq(frames(own.path()).len() as u64);
+        assert!(followed > Seq(390));
+        let first = |dir: &Path| std::fs::metadata(names::segment(dir, Seq(1))).unwrap().ino();
+        let segment = first(own.path());
+
+        let from = Seq(350);
+        give_up(FileDisk::new, dir.path(), &config.journal, from).unwrap();
+        let beyond = ticktape_journal::snapshot::list(dir.path()).unwrap();
+        beyond.iter().filter(|(seq, _)| *seq >= from).for_each(|(_, path)| std::fs::remove_file(path).unwrap());
+        let appliance = start(&config);
+        let mut client = TestClient::new(appliance.local_addr(), 2);
+        add(&mut client, 50);
+        following.repair = vec![appliance.repair_addr().unwrap()];
+        let replica = follow(&following);
+        let level = until_level(&replica, &appliance);
+        assert_eq!(level.get(Figure::Restarts), 1, "{level}");
+        assert_eq!(level.get(Figure::TakenBack), followed.0 + 1 - from.0, "{level}");
+        let came = level.get(Figure::BulkFrames) + level.get(Figure::FeedFrames);
+        assert!(came <= level.applied().0 + 20 - from.0, "{came} frames came: only what is new; {level}");
+        assert_eq!(first(own.path()), segment, "its own segment stays");
+        same_in_the_end(appliance, replica);
+        assert!(frames(own.path()) == frames(dir.path()), "the same log");
     }
 }
 
 #[test]
-fn what_another_leader_takes_back_is_given_up_and_fetched_again() {
-    let (dir, other, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let a = free_address();
+fn a_replica_of_whose_log_the_first_frame_alone_is_left_goes_on_from_that() {
+    let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());
+    let config = leader(dir.path(), a);
+    let appliance = start(&config);
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    let following = follower(own.path(), a, &appliance);
+    add(&mut client, 20);
+    let replica = follow(&following);
+    until_level(&replica, &appliance);
+    replica.stop();
+    stop(appliance);
+    // The first reign's own beginning stays, as it is made durable before anything is sent.
+    give_up(FileDisk::new, dir.path(), &config.journal, Seq(2)).unwrap();
+    let appliance = start(&config);
+    let mut client = TestClient::new(appliance.local_addr(), 2);
+    add(&mut client, 30);
+    let replica = follow(&ReplicaConfig { repair: vec![appliance.repair_addr().unwrap()], ..following });
+    let level = until_level(&replica, &appliance);
+    assert!(level.get(Figure::TakenBack) >= 20, "{level}");
+    same_in_the_end(appliance, replica);
+    assert!(frames(own.path()) == frames(dir.path()), "the same log");
+}
+
+#[test]
+fn a_state_stops_at_the_seq_that_is_wanted_and_not_a_frame_later() {
+    let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());
     let appliance = start(&leader(dir.path(), a));
     let mut client = TestClient::new(appliance.local_addr(), 1);
-    add(&mut client, 100);
-    stop(appliance);
-    copy(dir.path(), other.path());
-
-    // The first reign after the copy is followed, and forgotten by whoever goes on from the copy.
-    let appliance = start(&leader(dir.path(), a));
-    client.redirect(appliance.local_addr());
-    add(&mut client, 100);
-    let replica = follow(&follower(own.path(), a, &appliance));
-    let followed = until_level(&replica, &appliance).applied();
-    stop(appliance);
-    replica.stop();
-
-    stop(start(&leader(other.path(), a)));
-    let appliance = start(&leader(other.path(), a));
-    let mut client = TestClient::new(appliance.local_addr(), 2);
     add(&mut client, 300);
+    let wanted = Seq(123);
+    let following = ReplicaConfig { until: Some(wanted), ..follower(own.path(), a, &appliance) };
+    let replica = follow(&following);
+    let durable = appliance.watermarks().durable();
+    let status = until(&replica, "having all", |status| status.get(Figure::Committed) >= durable.0);
+    assert!(status.applied() <= wanted, "{status}");
+    until(&replica, "the wanted one", |status| status.applied() >= wanted);
+    let report = replica.stop();
+    assert_eq!(report.counter(StageName::Replica, "applied_seq"), wanted.0);
+    // From its own log it comes to the same again, and then to the end.
+    let replica = follow(&following);
+    until(&replica, "the wanted one", |status| status.applied() >= wanted);
+    assert_eq!(digest(&replica.stop(), StageName::Replica), digest(&report, StageName::Replica));
+    let replica = follow(&ReplicaConfig { until: None, ..following });
+    until_level(&replica, &appliance);
+    stop(appliance);
+}
+
+#[test]
+fn what_is_no_segment_is_set_aside_counted_and_said() {
+    let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());
+    let appliance = start(&leader(dir.path(), a));
+    std::fs::write(names::segment(own.path(), Seq(1)), "somebody else's").unwrap();
     let replica = follow(&follower(own.path(), a, &appliance));
-    let level = until(&replica, "being level", |status| status.applied() >= appliance.watermarks().durable());
-    assert!(level.applied() > followed && level.get(Figure::Restarts) == 1, "{level}");
-    let report = stop(appliance);
-    assert_eq!(digest(&report, StageName::Executor), digest(&replica.stop(), StageName::Replica));
+    let level = until_level(&replica, &appliance);
+    assert_eq!(level.get(Figure::SetAside), 1, "{level}");
+    let report = replica.stop();
+    assert!(report.warnings[0].contains("00000000000000000001.seg.damaged"), "{:?}", report.warnings);
+    stop(appliance);
+}
+
+/// The next Status that a replica sends to `peer`, and from where.
+fn status_at(peer: &UdpSocket) -> (Status, SocketAddr) {
+    let mut datagram = [0; 2048];
+    loop {
+        let (bytes, replica) = peer.recv_from(&mut datagram).unwrap();
+        if let Ok(status) = Status::decode(&datagram[..bytes]) {
+            return (status, replica);
+        }
+    }
+}
+
+#[test]
+fn numbers_that_datagrams_alone_name_cost_a_catch_up_each_and_are_named() {
+    let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());
+    let appliance = start(&leader(dir.path(), a));
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    add(&mut client, 50);
+    let peer = tcp_alone(appliance.repair_addr().unwrap());
+    let liar = UdpSocket::bind(peer).unwrap();
+    let mut config = follower(own.path(), a, &appliance);
+    config.repair.push(peer);
+    let replica = follow(&config);
+    until(&replica, "being live", |status| status.state == ReplicaState::Live);
+
+    let (status, to) = status_at(&liar);
+    let mut heartbeat = FeedSession::new(status.stream, status.epoch as u32).unwrap().encode().to_vec();
+    heartbeat.extend_from_slice(&(1u64 << 40).to_be_bytes());
+    heartbeat.extend_from_slice(&0u16.to_be_bytes());
+    liar.send_to(&heartbeat, a).unwrap();
+    let named = until(&replica, "a claim of the feed", |status| status.get(Figure::Unfounded) == 1);
+    assert!(named.word.contains("the log has no more"), "{named}");
+
+    let lie = Seq(1 << 50);
+    let commit = Commit { stream: status.stream, epoch: status.epoch, commit: lie };
+    liar.send_to(&commit.encode(), to).unwrap();
+    until(&replica, "a Commit's claim", |status| status.get(Figure::LeaderCommit) == lie.0);
+    until(&replica, "the truth", |status| {
+        status.get(Figure::LeaderCommit) < lie.0 && status.get(Figure::Unfounded) == 2
+    });
+    until(&replica, "being live", |status| status.state == ReplicaState::Live);
+    add(&mut client, 50);
+    let level = until_level(&replica, &appliance);
+    assert_eq!((level.get(Figure::Unfounded), level.get(Figure::Restarts)), (2, 0), "{level}");
+    same_in_the_end(appliance, replica);
 }
 
 #[test]
@@ -158,11 +282,7 @@ fn another_log_is_refused_by_name_and_nothing_is_given_up() {
 
     let appliance = start(&leader(other.path(), a));
     let replica = follow(&follower(own.path(), a, &appliance));
-    let begun = Instant::now();
-    while replica.fault().is_none() {
-        assert!(begun.elapsed() < PATIENCE, "no fault: {}", replica.status());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    assert!(replica.wait_fault(PATIENCE).is_some(), "no fault: {}", replica.status());
     let report = replica.stop();
     assert!(report.fault.as_ref().unwrap().contains("log"), "{report:?}");
     let names = |dir: &Path| std::fs::read_dir(dir).unwrap().count();
@@ -259,11 +379,7 @@ fn another_schema_version_is_refused_by_name() {
     let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());
     let appliance = start(&leader(dir.path(), a));
     let replica = Replica::<Newer>::start(&follower(own.path(), a, &appliance), &(), None).unwrap();
-    let begun = Instant::now();
-    while replica.fault().is_none() {
-        assert!(begun.elapsed() < PATIENCE, "no fault: {}", replica.status());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    assert!(replica.wait_fault(PATIENCE).is_some(), "no fault: {}", replica.status());
     let fault = replica.stop().fault.unwrap();
     assert!(fault.contains(&format!("schema version {}", Mailbox::SCHEMA_VERSION)), "{fault}");
     stop(appliance);

@@ -346,11 +346,12 @@ impl Repair {
         }
     }
 
-    /// A rewinder says that of what it was asked for it has nothing: its nearest number is `nearest`. The unanswered
-    /// request that was sent first is taken to be meant.
+    /// A rewinder says that of what it was asked for it has nothing: its nearest number is `nearest`. Which request it means it does
+    /// not say: of the unanswered ones, the first sent of those that are not there yet, before those that are gone. So a range that
+    /// the rewinder may have is never taken for gone because of what it said of another.
     pub(super) fn on_refusal(&mut self, now: Nanos, nearest: u64) {
         let unanswered = self.asks.iter_mut().filter(|ask| !ask.progressed && !ask.refused);
-        let Some(ask) = unanswered.min_by_key(|ask| ask.sent_at) else { return };
+        let Some(ask) = unanswered.min_by_key(|ask| (ask.from < nearest, ask.sent_at)) else { return };
         self.rewinders[ask.rewinder] = Health::default();
         ask.refused = true;
         if nearest > ask.from {
@@ -362,5 +363,29 @@ impl Repair {
             ask.deadline = ask.deadline.min(now.saturating_add(self.config.deadline_ns));
         }
         self.due_at = self.due_at.min(ask.deadline);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_what_is_not_there_yet_gives_up_nothing_that_may_be_there() {
+        let (mut repair, slots) = (Repair::new(&RepairConfig::default(), 1), Slots::new(1024, 8));
+        repair.gap(100, 110, 0);
+        repair.gap(500, 510, 0);
+        let asked: Vec<_> = std::iter::from_fn(|| repair.poll(0, &slots, 100)).map(|wanted| wanted.from).collect();
+        assert_eq!(asked, [100, 500]);
+        // The answer to the first was lost; of the second the rewinder has nothing yet: its log ends before 300.
+        repair.on_refusal(1, 300);
+        assert_eq!((repair.counters().not_yet, repair.counters().too_old), (1, 0));
+        // Asked for again, as before.
+        let again = repair.poll(RepairConfig::default().deadline_ns, &slots, 100).expect("its deadline has come");
+        assert_eq!(again.from, 100);
+        assert!(!repair.has_given_up());
+        // Now there is nothing else that it can mean.
+        repair.on_refusal(2, 300);
+        assert_eq!((repair.counters().not_yet, repair.counters().too_old), (1, 1));
     }
 }

@@ -183,12 +183,19 @@ impl CommitTracker {
         taken
     }
 
-    /// The same word by another way, such as the end of a catch-up.
+    /// The word of somebody who has the log, over a connection: at the end of a catch-up. It takes the place of whatever datagrams
+    /// said, higher or lower: who can send one can lie, and what is true of it is told again within a heartbeat.
     ///
     /// # Errors
-    /// [`CommitDrop`]; not counted.
-    pub fn on_word(&mut self, now: Nanos, epoch: u64, commit: Seq) -> Result<Commit, CommitDrop> {
-        self.take(now, Commit { stream: self.config.stream, epoch, commit })
+    /// [`CommitDrop::StaleEpoch`]; not counted.
+    pub fn on_log_word(&mut self, now: Nanos, epoch: u64, commit: Seq) -> Result<(), CommitDrop> {
+        if epoch < self.epoch {
+            return Err(CommitDrop::StaleEpoch);
+        }
+        self.heard_at = Some(now);
+        self.word = Some(Word { epoch, commit, heard_at: now });
+        self.advance();
+        Ok(())
     }
 
     fn take(&mut self, now: Nanos, commit: Commit) -> Result<Commit, CommitDrop> {

@@ -14,6 +14,7 @@ mod nic;
 mod plan;
 pub mod recovery;
 mod replica;
+mod replica_cut;
 mod replica_executor;
 pub mod replica_parts;
 pub mod replica_reset;

@@ -17,6 +17,7 @@ use super::appliance::Report;
 use super::core_thread::{Closed, Idle, run_core};
 use super::feed_server;
 use super::idle::IdleStrategy;
+use super::replica_cut;
 use super::replica_executor::{self, Asked};
 use super::replica_parts::{Me, Parts, assemble, open_log};
 use super::replica_reset as reset;
@@ -25,6 +26,7 @@ use super::replica_tcp::{self, Begun, TcpBulk};
 use super::stage::{Lifecycle, Stage};
 use super::stages::JournalerStage;
 use super::start_error::StartError;
+use crate::catchup::EpochTable;
 use crate::config::ConfigError;
 use crate::machine::Machine;
 use crate::replica::{
@@ -89,12 +91,14 @@ where
             on_output: on_output.map(|on_output| Arc::new(Mutex::new(on_output))),
             serve: repair_addr,
             log_id: 0,
-            report: Report { stages: Vec::new(), fault: None, errors: Vec::new(), capture: None },
+            epochs: EpochTable::default(),
+            report: Report { stages: Vec::new(), fault: None, errors: Vec::new(), capture: None, warnings: Vec::new() },
         };
         reset::finish(&mut FileDisk::new(), &config.dir).map_err(|error| in_dir(&config.dir, &error))?;
+        replica_cut::finish(&config.dir, &config.journal).map_err(|error| in_dir(&config.dir, &error))?;
         let mut doors = Doors { sockets: Some(sockets), server };
         // Where there is something, what is wrong with it is said at once.
-        let has_log = Found::newest(&config.dir, Seq::MAX)?.log_id() != 0;
+        let has_log = Found::newest(&config.dir, config.last_wanted())?.log_id() != 0;
         let first = if has_log { Some(keeper.open(&mut doors)?) } else { None };
         let keep = move || keeper.keep(first, doors);
         let thread = std::thread::Builder::new().name("tt-replica".to_string()).spawn(keep);
@@ -115,6 +119,26 @@ where
     /// Why it has stopped by itself, if it has.
     pub fn fault(&self) -> Option<String> {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until `holds` says so of where it stands. `None` where that takes longer than `timeout`, or it has stopped before.
+    pub fn wait_until(
+        &self,
+        timeout: Duration,
+        mut holds: impl FnMut(&ReplicaStatus) -> bool,
+    ) -> Option<ReplicaStatus> {
+        let mut held = false;
+        let status = self.board.wait_until(timeout, |status| {
+            held = holds(status);
+            held || status.state == ReplicaState::Stopped
+        });
+        status.filter(|_| held)
+    }
+
+    /// Waits until it has stopped by itself, and says why. `None` where it runs on for `timeout`.
+    pub fn wait_fault(&self, timeout: Duration) -> Option<String> {
+        self.board.wait_until(timeout, |status| status.state == ReplicaState::Stopped)?;
+        self.fault()
     }
 
     /// Shows the state to `look`, between two frames, on the executor's thread, which waits meanwhile. `None` where there is no
@@ -143,6 +167,7 @@ impl<S: Service> Replica<S> {
             fault: Some(fault.to_string()),
             errors: Vec::new(),
             capture: None,
+            warnings: Vec::new(),
         };
         let Some(thread) = self.thread.take() else { return stopped("stopped before") };
         thread.join().unwrap_or_else(|_| stopped("the replica's thread panicked; its message is above"))
@@ -205,6 +230,8 @@ struct Keeper<S: Service> {
     serve: Option<SocketAddrV4>,
     /// Which log it is, where nothing on the disk says so yet.
     log_id: u64,
+    /// The epochs of the log as it was last opened.
+    epochs: EpochTable,
     report: Report,
 }
 
@@ -276,18 +303,21 @@ where
             running.lifecycle.stop();
             (self.report.stages, self.report.errors) = (Vec::new(), Vec::new());
             let verdict = running.join(&mut self.report);
-            match verdict {
+            let shown = match verdict {
                 None => return Ok(()),
                 Some(Verdict::Fault(fault)) => return Err(fault),
                 Some(_) if self.stopping() => return Ok(()),
-                Some(Verdict::Snapshot(snapshot)) => self.begin_from_snapshot(&snapshot)?,
-                Some(Verdict::TakenBack { why, from }) => {
-                    self.board.say(why);
-                    self.give_up_from(from)?;
+                Some(Verdict::Snapshot(snapshot)) => {
+                    self.begin_from_snapshot(&snapshot)?;
+                    ReplicaState::FetchingSnapshot
                 }
-            }
+                Some(Verdict::TakenBack { why, from }) => {
+                    self.give_up_from(&why, from)?;
+                    ReplicaState::ChangingEpoch
+                }
+            };
             self.board.add(Figure::Restarts, 1);
-            running = match self.begin(doors, ReplicaState::FetchingSnapshot)? {
+            running = match self.begin(doors, shown)? {
                 Some(running) => running,
                 None => return Ok(()),
             };
@@ -298,11 +328,26 @@ where
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Gives up the log, and the snapshots from `from` on. What comes before is fetched again where no snapshot has it.
-    fn give_up_from(&self, from: Seq) -> Result<(), String> {
+    /// Cuts the log before `from`, which is 0 where all of its last epoch has to go: what comes before is gone on from. Where it can't
+    /// be cut, or nothing is left of it, it is fetched anew.
+    fn give_up_from(&self, why: &str, from: Seq) -> Result<(), String> {
         let dir = &self.config.dir;
+        let from = if from == Seq::ZERO { self.epochs.last_began().unwrap_or(Seq::FIRST) } else { from };
         let keep = Seq(from.0.saturating_sub(1));
-        reset::reset(&mut FileDisk::new(), dir, keep).map_err(|error| format!("{}: {error}", dir.display()))
+        let received = self.board.get(Figure::Received);
+        let kept = match replica_cut::cut(dir, &self.config.journal, keep) {
+            Ok(kept) => {
+                self.board.say(format_args!("{why}; what was here up to seq {kept} stays"));
+                kept
+            }
+            Err(error) => {
+                self.board.say(format_args!("{why}; the log can't be cut there, and is fetched anew: {error}"));
+                replica_cut::give_up_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+                Seq::ZERO
+            }
+        };
+        self.board.add(Figure::TakenBack, received.saturating_sub(kept.0));
+        Ok(())
     }
 
     /// Gives up the log for a snapshot that has come.
@@ -322,7 +367,8 @@ where
     fn begin(&mut self, doors: &mut Doors, shown: ReplicaState) -> Result<Option<Running>, String> {
         self.board.set_state(shown);
         loop {
-            let found = Found::newest(&self.config.dir, Seq::MAX).map_err(|error| error.to_string())?;
+            let found =
+                Found::newest(&self.config.dir, self.config.last_wanted()).map_err(|error| error.to_string())?;
             let (is_known, from) = (found.log_id() != 0, (found.covered().next(), found.epoch()));
             drop(found);
             if is_known {
@@ -367,6 +413,11 @@ where
         let number = reset::number(&config.dir).map_err(|error| in_dir(&config.dir, &error))?;
         let disk = NativeDisk::new(&config.dir, Binding::OneThread);
         let opened = open_log::<S, _, _>(config, &self.service, self.log_id, disk, FileDisk::new)?;
+        for warning in opened.warnings() {
+            self.board.add(Figure::SetAside, 1);
+            self.board.say(warning);
+            self.report.warnings.push(warning.clone());
+        }
         let sockets = doors.sockets.take().map_or_else(|| Sockets::open(config), Ok)?;
         let server = match (doors.server.take(), self.serve) {
             (None, Some(address)) => Some(feed_server::Ports::open(address, config.datagram_bytes_max)?),
@@ -382,6 +433,7 @@ where
         let bulk = TcpBulk::new(config, me.service, log_id);
         let Parts { intake, journaler, executor, tap, watermarks, role, epochs } =
             assemble(config, me, opened, ports, bulk, &self.board)?;
+        self.epochs = epochs.clone();
         let covered = Covered::default();
         let executor = replica_executor::Seed {
             config: config.clone(),

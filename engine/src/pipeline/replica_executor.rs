@@ -12,7 +12,7 @@ use super::replica_parts::ExecutorBegin;
 use super::stage::{Lifecycle, StageReport};
 use crate::machine::Machine;
 use crate::replica::{Board, Figure, OnOutput, ReplicaConfig};
-use crate::shadow::{Covered, Log, Replicating, Shadow, ShadowCounters};
+use crate::shadow::{Committed, Covered, Log, Replicating, Shadow, ShadowCounters};
 
 /// Between two polls that find nothing.
 const REST: Duration = Duration::from_micros(50);
@@ -61,11 +61,14 @@ fn execute<S: Service + 'static>(seed: Seed<S>) -> Result<StageReport, String> {
     });
     let disk = |pace| (NativeDisk::new(&config.dir, Binding::OneThread), pace);
     let snapshots = config.snapshots.map(|snapshots| disk(snapshots.pace()));
-    let replicating = Replicating { committed: committed.clone(), on_output };
+    // What it may apply: what is committed, and wanted.
+    let allowed = Committed::new(committed.get().min(config.last_wanted()));
+    let replicating = Replicating { committed: allowed.clone(), on_output };
     let log = Log::in_files(&config.dir, ring);
     let opened = Shadow::open_replica(log, restored, replicating, snapshots, covered);
     let mut shadow = opened.map_err(|error| error.to_string())?;
     while !lifecycle.failed() {
+        allowed.raise(committed.get().min(config.last_wanted()));
         let applied = shadow.poll(clock::monotonic_ns()).map_err(|error| error.to_string())?;
         let counters = shadow.counters();
         board.set(Figure::Applied, shadow.machine().applied().0);
@@ -74,7 +77,7 @@ fn execute<S: Service + 'static>(seed: Seed<S>) -> Result<StageReport, String> {
         if let Ok(Asked(look)) = ask {
             look(shadow.machine());
         } else if applied == 0 {
-            let all = lifecycle.final_seq().map(|last| last.min(committed.get()));
+            let all = lifecycle.final_seq().map(|last| last.min(committed.get()).min(config.last_wanted()));
             if all.is_some_and(|all| shadow.machine().applied() >= all) {
                 break;
             }

@@ -23,12 +23,19 @@ pub struct Opened<S: Service, D: Disk> {
     next_seq: Seq,
     /// Each epoch with its first frame, up to the log's end.
     epochs: Vec<(u64, Seq)>,
+    /// What an operator should hear of what was found.
+    warnings: Vec<String>,
 }
 
 impl<S: Service, D: Disk> Opened<S, D> {
     /// Which log it is; 0 where nobody has said yet.
     pub fn log_id(&self) -> u64 {
         self.journal.log_id()
+    }
+
+    /// What an operator should hear of what was found, each in a line.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// The frame that comes next.
@@ -50,7 +57,7 @@ pub fn open_log<S: Service, D: Disk, R: Disk>(
     reading: impl Fn() -> R,
 ) -> Result<Opened<S, D>, StartError> {
     let mut disk = reading();
-    let found = Found::newest_on(&mut disk, &config.dir, Seq::MAX)?;
+    let found = Found::newest_on(&mut disk, &config.dir, config.last_wanted())?;
     let log_id = if found.log_id() == 0 { log_id } else { found.log_id() };
     let covered = found.covered();
     let of_this_log = JournalConfig { log_id, ..config.journal.clone() };
@@ -74,7 +81,8 @@ pub fn open_log<S: Service, D: Disk, R: Disk>(
     let epoch = epochs.last().map_or(0, |&(epoch, _)| epoch);
     journal.set_epoch(epoch.max(recovered.last_epoch));
     restored.machine.set_log_id(journal.log_id());
-    Ok(Opened { journal, restored, next_seq: recovered.next_seq, epochs })
+    let warnings = recovered.warnings().collect();
+    Ok(Opened { journal, restored, next_seq: recovered.next_seq, epochs, warnings })
 }
 
 /// Who a replica is.
@@ -128,7 +136,7 @@ pub fn assemble<S: Service, R: Rx, T: Tx, B: Bulk, D: Disk>(
     bulk: B,
     board: &Board,
 ) -> Result<Parts<S, R, T, B, D>, StartError> {
-    let Opened { journal, restored, next_seq, epochs } = opened;
+    let Opened { journal, restored, next_seq, epochs, warnings: _ } = opened;
     let applied = restored.machine.applied();
     let epoch = epochs.last().map_or(0, |&(epoch, _)| epoch);
     let epochs = EpochTable::new(&epochs);

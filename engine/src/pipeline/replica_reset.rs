@@ -137,7 +137,7 @@ fn install(aside: &Path, path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), sync_dir)
 }
 
-fn write_synced(dir: &Path, name: &str, text: &str) -> io::Result<()> {
+pub(super) fn write_synced(dir: &Path, name: &str, text: &str) -> io::Result<()> {
     let aside = dir.join(format!("{name}.tmp"));
     let mut file = File::create(&aside)?;
     file.write_all(text.as_bytes())?;
@@ -145,7 +145,7 @@ fn write_synced(dir: &Path, name: &str, text: &str) -> io::Result<()> {
     install(&aside, &dir.join(name))
 }
 
-fn sync_dir(dir: &Path) -> io::Result<()> {
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 

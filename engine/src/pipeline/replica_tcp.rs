@@ -30,7 +30,13 @@ fn client(config: &ReplicaConfig, service: Identity, log_id: u64) -> CatchupClie
     let fetch = FetchConfig::new(config.stream(), service.name, service.schema_version, Seq::FIRST);
     let message_bytes_max = fetch.message_bytes_max.max(config.frame_bytes_max() + 64);
     CatchupClient::new(CatchupClientConfig {
-        fetch: FetchConfig { log_id, replay_max: config.snapshot_gap_frames, message_bytes_max, ..fetch },
+        fetch: FetchConfig {
+            log_id,
+            replay_max: config.snapshot_gap_frames,
+            snapshot_max: config.last_wanted(),
+            message_bytes_max,
+            ..fetch
+        },
         spool: config.dir.join(SPOOL),
         connect_timeout: CONNECT_TIMEOUT,
     })

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
+use ticktape_core::Seq;
 use ticktape_core::frame::{frame_bytes, padded};
 use ticktape_journal::{JournalConfig, StrategyChoice};
 
@@ -47,6 +48,8 @@ pub struct ReplicaConfig {
     pub snapshots: Option<SnapshotConfig>,
     /// So many frames behind, a snapshot of somebody else's is begun from, where there is one.
     pub snapshot_gap_frames: u64,
+    /// The last frame that the state is to contain; frames after it are journaled alone. `None`: all.
+    pub until: Option<Seq>,
     /// How idle threads wait.
     pub idle: IdleStrategy,
     /// What one step may produce: the leader's.
@@ -73,6 +76,7 @@ impl ReplicaConfig {
             journal: JournalConfig { strategy: StrategyChoice::default(), ..JournalConfig::default() },
             snapshots: None,
             snapshot_gap_frames: 1_000_000,
+            until: None,
             idle: IdleStrategy::Auto,
             limits: StepLimits::default(),
         }
@@ -81,6 +85,11 @@ impl ReplicaConfig {
     /// The stream's name as a number, in base 36.
     pub fn stream(&self) -> u32 {
         u32::from_str_radix(&self.stream, 36).unwrap_or(0)
+    }
+
+    /// The last frame that the state may contain.
+    pub(crate) fn last_wanted(&self) -> Seq {
+        self.until.unwrap_or(Seq::MAX)
     }
 
     /// The largest frame.

@@ -11,6 +11,7 @@ use ticktape_nic::{Rx, Tx};
 use ticktape_shm::{CommitMark, Watermarks};
 
 use super::bulk::{Bulk, BulkEnd, BulkProgress, SnapshotAt};
+use super::claims::Claims;
 use super::door::{Admission, Door, Refusal, Way};
 use super::status::{Board, Figure, ReplicaState};
 use crate::catchup::EpochTable;
@@ -118,6 +119,9 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     uncommitted: Option<(Nanos, Seq)>,
     /// The frame that the transfer under way began with.
     bulk_from: Seq,
+    /// The transfer under way is for what datagrams alone say there is.
+    on_claim: bool,
+    claims: Claims,
     /// Whoever was asked had nothing more: nobody is asked for what is missing before this.
     rest_until: Nanos,
     /// Peers of this round that serve something else.
@@ -195,6 +199,8 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             stale: None,
             uncommitted: None,
             bulk_from: Seq::ZERO,
+            on_claim: false,
+            claims: Claims::default(),
             rest_until: 0,
             foreign: 0,
             feed_frames: 0,
@@ -329,14 +335,22 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 self.arbiter.skip_to(self.door.next_seq().0);
                 self.board.add(Figure::CatchUps, 1);
                 self.advance_epoch();
-                // One of a reign that is over is not believed, as from the leader itself.
-                let _ = self.tracker.on_word(now, epoch, commit);
+                // One of a reign that is over is not believed, as from the leader itself. What else was heard is forgotten: a datagram
+                // may have lied, and what is true is told again.
+                let _ = self.tracker.on_log_word(now, epoch, commit);
                 self.uncommitted = Some((now, self.heard_commit()));
                 if self.door.next_seq() > self.bulk_from || self.shown == ReplicaState::Joining {
+                    self.claims.was_founded();
                     self.board.say("");
                 } else {
                     // What was missed is not to be had there, either; asking at once again would help nobody.
                     self.rest_until = now.saturating_add(PAUSE_NS);
+                    if self.on_claim {
+                        self.claims.was_unfounded(now);
+                        let next = self.door.next_seq();
+                        self.board
+                            .say(format_args!("datagrams speak of more than seq {next}, and the log has no more"));
+                    }
                 }
             }
             BulkEnd::Failed(why) => self.bulk_failed(now, &why),
@@ -344,6 +358,8 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 self.verdict.get_or_insert(Verdict::Snapshot(snapshot));
             }
             BulkEnd::TakenBack { why, from } => {
+                // Whoever gives it up says how much it was.
+                self.board.set(Figure::Received, self.door.next_seq().0 - 1);
                 self.verdict.get_or_insert(Verdict::TakenBack { why, from });
             }
             BulkEnd::Foreign(why) => {
@@ -372,6 +388,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
 
     fn begin_bulk(&mut self, now: Nanos, shown: ReplicaState) {
         (self.shown, self.fruitless) = (shown, 0);
+        self.on_claim = false;
         self.phase = Phase::Bulk;
         self.bulk_from = self.door.next_seq();
         self.bulk.begin(now, self.door.next_seq(), self.door.epoch());
@@ -465,10 +482,21 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             }
         });
         let needed = needed.or_else(|| self.refused.then_some(ReplicaState::ChangingEpoch));
-        let needed = needed.or_else(|| self.is_stale(now).then_some(ReplicaState::CatchingUp));
-        let needed = needed.or_else(|| self.is_uncommitted(now).then_some(ReplicaState::AwaitingCommit));
+        // Nothing sound lies ahead: there is no more to it than a number in a datagram.
+        let is_word = |state| matches!(state, ReplicaState::CatchingUp | ReplicaState::ChangingEpoch);
+        let mut on_claim = needed.is_some_and(is_word) && self.arbiter.held() == 0;
+        let needed = needed.or_else(|| {
+            on_claim = self.is_stale(now);
+            on_claim.then_some(ReplicaState::CatchingUp)
+        });
+        let needed = needed.filter(|_| !on_claim || self.claims.is_heeded(now));
+        let needed = needed.or_else(|| {
+            on_claim = false;
+            self.is_uncommitted(now).then_some(ReplicaState::AwaitingCommit)
+        });
         if let Some(state) = needed.filter(|_| now >= self.rest_until) {
             self.begin_bulk(now, state);
+            self.on_claim = on_claim;
         }
     }
 
@@ -536,6 +564,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             (Figure::Gaps, counters.repair.gaps),
             (Figure::GivenUp, counters.repair.given_up),
             (Figure::Refused, refused),
+            (Figure::Unfounded, self.claims.unfounded()),
         ] {
             self.board.set(figure, value);
         }
@@ -579,6 +608,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             ("repair_requests", counters.repair.requests),
             ("repair_timeouts", counters.repair.timeouts),
             ("repairs_given_up", counters.repair.given_up),
+            ("claims_unfounded", self.claims.unfounded()),
             ("commits_heard", self.tracker.counters().commits),
             ("commits_dropped", self.tracker.counters().drops.iter().sum()),
         ]);

@@ -12,6 +12,7 @@
 //! Invariant: whatever it waits for has a deadline and a name: see [`ReplicaState`].
 
 mod bulk;
+mod claims;
 mod config;
 mod door;
 mod intake;

@@ -1,8 +1,9 @@
 //! Where a replica stands, for people and for other threads.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ticktape_core::Seq;
 
@@ -125,6 +126,12 @@ figures! {
     Restarts = "restarts",
     /// Snapshots that it wrote.
     Snapshots = "snapshots_written",
+    /// Frames here that a leader took back, and that were given up.
+    TakenBack = "frames_taken_back",
+    /// What datagrams alone said there was, and whoever has the log did not have: forged, or not committed yet.
+    Unfounded = "claims_unfounded",
+    /// Files with a segment's name that are none, and were set aside as `.damaged`.
+    SetAside = "files_set_aside",
 }
 
 /// One word a number, written by the threads that know them.
@@ -136,6 +143,10 @@ struct Inner {
     state: AtomicU8,
     figures: Box<[AtomicU64]>,
     word: Mutex<String>,
+    /// Who waits for something to move.
+    waiting: AtomicUsize,
+    gate: Mutex<()>,
+    moved: Condvar,
 }
 
 impl Default for Board {
@@ -144,6 +155,9 @@ impl Default for Board {
             state: AtomicU8::new(ReplicaState::Joining as u8),
             figures: Figure::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
             word: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            gate: Mutex::default(),
+            moved: Condvar::new(),
         }))
     }
 }
@@ -152,7 +166,9 @@ impl Board {
     /// Shows another state.
     pub fn set_state(&self, state: ReplicaState) {
         // Relaxed here and below: figures for people, on the strength of which nothing is read.
-        self.0.state.store(state as u8, Ordering::Relaxed);
+        if self.0.state.swap(state as u8, Ordering::Relaxed) != state as u8 {
+            self.tell_waiting();
+        }
     }
 
     /// The state.
@@ -162,12 +178,17 @@ impl Board {
 
     /// Shows a number.
     pub fn set(&self, figure: Figure, value: u64) {
-        self.0.figures[figure as usize].store(value, Ordering::Relaxed);
+        let word = &self.0.figures[figure as usize];
+        if word.load(Ordering::Relaxed) != value {
+            word.store(value, Ordering::Relaxed);
+            self.tell_waiting();
+        }
     }
 
     /// Adds to a number.
     pub fn add(&self, figure: Figure, by: u64) {
         self.0.figures[figure as usize].fetch_add(by, Ordering::Relaxed);
+        self.tell_waiting();
     }
 
     /// A number.
@@ -179,6 +200,41 @@ impl Board {
     pub fn say(&self, word: impl fmt::Display) {
         let text = word.to_string();
         *self.0.word.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        self.tell_waiting();
+    }
+
+    /// Wakes those who wait. Costs a fence where nobody does.
+    fn tell_waiting(&self) {
+        // Pairs with the fence in `wait_until`: either this sees that somebody waits, or that one sees what has just moved.
+        fence(Ordering::SeqCst);
+        if self.0.waiting.load(Ordering::Relaxed) > 0 {
+            let _gate = self.0.gate.lock().unwrap_or_else(PoisonError::into_inner);
+            self.0.moved.notify_all();
+        }
+    }
+
+    /// Waits until `holds` says so of where it stands, and looks again whenever something has moved. `None` where that takes longer
+    /// than `timeout`.
+    pub fn wait_until(
+        &self,
+        timeout: Duration,
+        mut holds: impl FnMut(&ReplicaStatus) -> bool,
+    ) -> Option<ReplicaStatus> {
+        let (inner, begun) = (&*self.0, Instant::now());
+        inner.waiting.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let mut gate = inner.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let met = loop {
+            let status = self.read();
+            if holds(&status) {
+                break Some(status);
+            }
+            let Some(left) = timeout.checked_sub(begun.elapsed()) else { break None };
+            gate = inner.moved.wait_timeout(gate, left).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        drop(gate);
+        inner.waiting.fetch_sub(1, Ordering::Relaxed);
+        met
     }
 
     /// Everything, as it is now.
@@ -256,6 +312,26 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Figure::ALL.len());
+    }
+
+    #[test]
+    fn who_waits_is_woken_by_what_moves_and_not_kept_for_ever() {
+        let board = Board::default();
+        assert_eq!(board.wait_until(Duration::ZERO, |status| status.applied() >= Seq(1)), None);
+        let (other, (asked, asks)) = (board.clone(), std::sync::mpsc::channel());
+        let waiting = std::thread::spawn(move || {
+            other.wait_until(Duration::from_secs(60), |status| {
+                // Nobody listens once it was seen to wait.
+                let _ = asked.send(());
+                status.applied() >= Seq(3) && status.state == ReplicaState::Live && !status.word.is_empty()
+            })
+        });
+        asks.recv().unwrap();
+        board.set(Figure::Applied, 3);
+        board.set_state(ReplicaState::Live);
+        board.say("here");
+        let status = waiting.join().unwrap().expect("it was woken");
+        assert_eq!((status.applied(), &status.word[..]), (Seq(3), "here"));
     }
 
     #[test]

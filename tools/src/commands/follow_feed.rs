@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use ticktape::Seq;
 use ticktape::config::SnapshotConfig;
 use ticktape::pipeline::{Report, StageName};
 use ticktape::replica::{ReplicaConfig, ReplicaStatus};
@@ -86,6 +87,7 @@ fn config(args: &FollowArgs, feed: FeedPair) -> Result<ReplicaConfig, Failure> {
     config.stream = args.stream.clone().unwrap_or(config.stream);
     config.ring.name.clone_from(&args.ring);
     config.ring.dir.clone_from(&args.ring_dir);
+    config.until = args.until.map(Seq);
     config.snapshots = args.snapshots.then(SnapshotConfig::default);
     Ok(config)
 }
@@ -106,6 +108,7 @@ fn finish(args: &FollowArgs, report: &Report) -> Result<(), Failure> {
     if let Some(error) = report.errors.first() {
         return Err(Failure::failed(error));
     }
+    report.warnings.iter().for_each(|warning| eprintln!("ticktape: {warning}"));
     let seq = report.counter(StageName::Replica, "applied_seq");
     let fact = |name| report.fact(StageName::Replica, name).unwrap_or("-");
     let (digest, output_hash) = (fact("digest"), fact("output_hash"));
