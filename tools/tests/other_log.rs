@@ -5,31 +5,16 @@ mod journals;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use counter::{Command, Counter};
-use journals::{CounterLog, contents, on, three_segments, ticktape};
-use ticktape::{Encode, Kind, Node, NodeConfig, Seq};
+use counter::Counter;
+use journals::{contents, on, three_segments, three_segments_from, ticktape};
+use ticktape::{Node, NodeConfig, Seq};
 use ticktape_journal::{log_id, names};
-
-/// As [`three_segments`], at the same seqs, of other inputs.
-fn another(dir: &Path) {
-    let mut log = CounterLog::begin(dir);
-    log.append(Kind::Input, &Command::Add(1_000).to_bytes());
-    log.add(9);
-    assert_eq!(log.mark(), Seq(12));
-    log.roll();
-    log.add(11);
-    assert_eq!(log.mark_and_snapshot().0, Seq(24));
-    log.roll();
-    log.add(11);
-    assert_eq!(log.mark_and_snapshot().0, Seq(36));
-    log.close();
-}
 
 /// A log with snapshots of another one in the place of its own at `seqs`; and what it comes to.
 fn swapped(dir: &Path, seqs: &[u64]) -> (String, Vec<PathBuf>) {
     let other = tempfile::tempdir().unwrap();
     let digest = three_segments(dir).digest();
-    another(other.path());
+    three_segments_from(other.path(), 1_000);
     let paths: Vec<_> = seqs.iter().map(|&seq| names::snapshot(dir, Seq(seq))).collect();
     for path in &paths {
         fs::copy(other.path().join(path.file_name().unwrap()), path).unwrap();
@@ -126,7 +111,7 @@ fn a_copy_is_the_same_log_and_leaves_others_snapshots_behind() {
 fn a_segment_of_another_log_is_named_by_every_command() {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     three_segments(dir.path());
-    another(other.path());
+    three_segments_from(other.path(), 1_000);
     let name = "00000000000000000013.seg";
     fs::copy(other.path().join(name), dir.path().join(name)).unwrap();
     for command in ["state", "verify", "compact"] {

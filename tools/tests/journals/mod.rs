@@ -168,8 +168,14 @@ pub fn write_snapshot(dir: &Path, snapshot: Snapshot) -> PathBuf {
 
 /// A closed log of three segments: seq 1 to 36, marks at 12, 24 and 36, with a snapshot at the last two of them.
 pub fn three_segments(dir: &Path) -> Machine<Counter> {
+    three_segments_from(dir, 1)
+}
+
+/// The same at the same seqs, with another first input: another log.
+pub fn three_segments_from(dir: &Path, first: i64) -> Machine<Counter> {
     let mut log = CounterLog::begin(dir);
-    log.add(10);
+    log.append(Kind::Input, &counter::Command::Add(first).to_bytes());
+    log.add(9);
     assert_eq!(log.mark(), Seq(12));
     log.roll();
     log.add(11);
