@@ -11,7 +11,7 @@ pub const RUNS_MAX: u32 = 200;
 /// Shrinks what failed, by means of `run`; returns the smallest run that was found to fail by the same check, and how many runs that took.
 /// The failure keeps what it was [found with](Failure::found).
 pub fn shrink(failure: Failure, run: impl FnMut(&SimConfig) -> Result<Report, Failure>) -> (Failure, u32) {
-    let mut search = Search { found: failure.found, best: failure, runs: 0, run };
+    let mut search = Search { found: *failure.found, best: failure, runs: 0, run };
     search.keep_to_the_step();
     search.cut_steps();
     search.drop_faults();
@@ -36,7 +36,7 @@ impl<R: FnMut(&SimConfig) -> Result<Report, Failure>> Search<R> {
         self.runs += 1;
         match (self.run)(&config) {
             Err(failure) if failure.check == self.best.check => {
-                self.best = Failure { found: self.found, ..failure };
+                self.best = Failure { found: Box::new(self.found), ..failure };
                 true
             }
             _ => false,
@@ -101,7 +101,14 @@ mod tests {
     use super::*;
 
     fn failure(config: &SimConfig, step: u32, check: &'static str) -> Failure {
-        Failure { config: *config, found: *config, step, check, detail: String::new(), last_events: Vec::new() }
+        Failure {
+            config: *config,
+            found: Box::new(*config),
+            step,
+            check,
+            detail: String::new(),
+            last_events: Vec::new(),
+        }
     }
 
     /// Fails where there are at least 77 steps, kills and full disks, and two clients, as step 60 shows.
@@ -115,7 +122,7 @@ mod tests {
         let (shrunk, runs) = shrink(world(&SimConfig::new(5)).unwrap_err(), world);
         let kinds = Faults { kill: true, full: true, ..Faults::NONE };
         let config = SimConfig { steps: 77, clients: 2, faults: kinds, ..SimConfig::new(5) };
-        assert_eq!((shrunk.config, shrunk.found, shrunk.check), (config, SimConfig::new(5), "this"));
+        assert_eq!((shrunk.config, shrunk.found, shrunk.check), (config, Box::new(SimConfig::new(5)), "this"));
         assert!(runs <= RUNS_MAX);
     }
 

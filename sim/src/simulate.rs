@@ -167,7 +167,7 @@ pub struct Failure {
     /// The run that shows it.
     pub config: SimConfig,
     /// The run that showed it first, before it was shrunk to that.
-    pub found: SimConfig,
+    pub found: Box<SimConfig>,
     /// The step in which it showed.
     pub step: u32,
     /// The name of what does not hold.
@@ -192,7 +192,7 @@ impl fmt::Display for Failure {
         }
         writeln!(f, "seed {}, step {}: it does not hold that {}: {}", self.seed(), self.step, self.check, self.detail)?;
         write!(f, "with {}", self.config)?;
-        if self.found == self.config { Ok(()) } else { write!(f, "; shrunk from {}", self.found) }
+        if *self.found == self.config { Ok(()) } else { write!(f, "; shrunk from {}", self.found) }
     }
 }
 

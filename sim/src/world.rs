@@ -151,7 +151,7 @@ where
             }
             Err((check, detail)) => Err(Failure {
                 config: *self.sim,
-                found: *self.sim,
+                found: Box::new(*self.sim),
                 step: self.step,
                 check,
                 detail,

@@ -32,8 +32,7 @@ pub(crate) struct Args {
     /// Inputs and strokes of fate in a run, before faults stop
     #[arg(long, value_name = "N")]
     pub(crate) steps: Option<u32>,
-    /// What may strike: all, none, or of power,kill,network,disk,clock,stall,clients,full
-    #[arg(long, value_name = "LIST", value_parser = Faults::parse)]
+    #[arg(long, value_name = "LIST", value_parser = Faults::parse, help = faults_help())]
     pub(crate) faults: Option<Faults>,
     /// Clients in a run
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=CLIENTS_MAX as i64))]
@@ -44,6 +43,10 @@ pub(crate) struct Args {
     /// Ends with a line of JSON on standard output
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn faults_help() -> String {
+    format!("What may strike: all, none, or of {}", Faults::ALL.names().collect::<Vec<_>>().join(","))
 }
 
 impl Args {
