@@ -40,7 +40,7 @@ pub enum Command {
     },
 }
 
-/// What it answers.
+/// What it answers, and what it tells everybody. The order of the variants is on the wire: new ones go to the end.
 #[derive(Encode, Decode, PartialEq)]
 pub enum Answer {
     /// Done; the balances after it.
@@ -57,6 +57,15 @@ pub enum Answer {
     },
     /// There is no such account.
     NoAccount(u8),
+    /// To everybody: money has moved.
+    Paid {
+        /// Paying account.
+        from: u8,
+        /// Receiving account.
+        to: u8,
+        /// How much.
+        amount: u32,
+    },
 }
 
 impl Bank {
@@ -96,7 +105,11 @@ impl Service for Bank {
     fn apply(&mut self, _seq: Seq, input: &Command, ctx: &mut Ctx<'_, Answer>) {
         let Command::Transfer { from, to, amount } = *input;
         let answer = self.transfer(from, to, u64::from(amount));
+        let has_moved = matches!(answer, Answer::Moved { .. });
         ctx.reply(answer);
+        if has_moved {
+            ctx.emit(Answer::Paid { from, to, amount });
+        }
     }
 
     fn snapshot(&self) -> Vec<u64> {

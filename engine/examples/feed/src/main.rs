@@ -37,14 +37,20 @@ enum Command {
 #[derive(clap::Args)]
 struct PubArgs {
     /// Where feed A goes: a group, or one subscriber's address
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = destination)]
     to: SocketAddrV4,
     /// Where feed B goes, which carries the same
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = destination)]
     to_b: Option<SocketAddrV4>,
     /// Subscribers ask for what they missed at this port, over UDP and TCP; 0 takes any
     #[arg(long, value_name = "PORT")]
     retx_port: u16,
+    /// Where each payment goes that was made, for everybody: a group, or one receiver's address
+    #[arg(long, value_name = "ADDR:PORT", value_parser = destination)]
+    events: Option<SocketAddrV4>,
+    /// Receivers of payments ask, by UDP, for what they missed at this port; 0 takes any
+    #[arg(long, value_name = "PORT", requires = "events")]
+    events_retx_port: Option<u16>,
     /// The address of the interface for all of it
     #[arg(long, value_name = "ADDR", default_value_t = Ipv4Addr::LOCALHOST)]
     interface: Ipv4Addr,
@@ -85,9 +91,21 @@ struct SubArgs {
     /// Stop once this frame is applied
     #[arg(long, value_name = "SEQ")]
     until: Option<u64>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
     /// So many frames behind, begin from the publisher's snapshot, if it has one
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     snapshot_gap: u64,
+}
+
+/// Where something is sent: an address that can be sent to.
+fn destination(text: &str) -> Result<SocketAddrV4, String> {
+    let address: SocketAddrV4 = text.parse().map_err(|_| "it is no address and port, as 239.1.1.1:7101".to_string())?;
+    match address.port() {
+        0 => Err("port 0 can't be sent to: give the port that the receiver is bound to".to_string()),
+        _ => Ok(address),
+    }
 }
 
 /// Set by a signal.

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use feed::{Answer, Bank, BankConfig, Command};
 use ticktape::client::Client;
-use ticktape::config::{ApplianceConfig, FeedConfig, SnapshotConfig};
+use ticktape::config::{ApplianceConfig, EventsConfig, FeedConfig, SnapshotConfig};
 use ticktape::link::{ClientConfig, Event, SendError};
 use ticktape::machine::{Machine, StepLimits};
-use ticktape::pipeline::{Appliance, IdleStrategy, Idler, StageName};
+use ticktape::pipeline::{Appliance, IdleStrategy, Idler, Report, StageName};
 use ticktape::snapshot::Found;
 use ticktape::{Decode, Encode, Seq, Service};
 use ticktape_nic::udp::{UdpRx, UdpTx};
@@ -101,6 +101,11 @@ pub fn run(args: &PubArgs, stop: &AtomicBool) -> Result<(), String> {
         interface: args.interface,
         ..FeedConfig::on_loopback(args.to)
     });
+    config.events = args.events.map(|a| EventsConfig {
+        interface: args.interface,
+        repair: args.events_retx_port.map(|port| SocketAddrV4::new(args.interface, port)),
+        ..EventsConfig::on_loopback(a)
+    });
     config.snapshots = args.snapshot_frames.map(|every_frames| SnapshotConfig {
         every_frames,
         compact: true,
@@ -111,12 +116,16 @@ pub fn run(args: &PubArgs, stop: &AtomicBool) -> Result<(), String> {
     let repair = appliance.repair_addr().ok_or("there is no repair port")?;
     let to = args.to_b.map_or_else(|| args.to.to_string(), |b| format!("{} and {b}", args.to));
     say(format_args!("pub to {to}, retx {repair}, epoch {}", appliance.epoch()))?;
+    if let Some(events) = &appliance.choices().events {
+        say(format_args!("pub events {events}"))?;
+    }
     let mut teller = Teller::new(&appliance, balances)?;
     serve(args, stop, &appliance, &mut teller)?;
     let report = appliance.stop();
     if let Some(error) = report.fault.as_ref().or(report.errors.first()) {
         return Err(error.clone());
     }
+    counters("pub", &report)?;
     let digest = report.fact(StageName::Executor, "digest").unwrap_or("-");
     say(format_args!("pub stopped at seq {}: {digest}", report.counter(StageName::Executor, "applied_seq")))
 }
@@ -155,7 +164,25 @@ fn line(what: &str, appliance: &Appliance, teller: &Teller) -> Result<(), String
     // Between an answer that was lost and its repeat they may be told apart; once all is answered they are not.
     let total: u64 = balances.iter().sum();
     let held = if total == u64::from(accounts) * opening_balance { "balanced" } else { "not balanced" };
-    say(format_args!("{what} seq {seq} transfers {answered} balances {balances:?} {held}"))
+    // Snapshots that fail leave it behind; the last lines say how many did, and why.
+    let covered = match appliance.covered() {
+        Seq::ZERO => String::new(),
+        covered => format!(" snapshot {covered}"),
+    };
+    say(format_args!("{what} seq {seq} transfers {answered} balances {balances:?} {held}{covered}"))
+}
+
+/// What the stages and the doors counted, a line each; and why snapshots failed, if they did.
+pub fn counters(who: &str, report: &Report) -> Result<(), String> {
+    for (stage, of_stage) in &report.stages {
+        for (name, count) in of_stage.counters.iter().filter(|&&(_, count)| count > 0) {
+            say(format_args!("{who} {} {name} {count}", stage.as_str()))?;
+        }
+        for (_, error) in of_stage.facts.iter().filter(|(name, _)| *name == "snapshot_error") {
+            say(format_args!("{who} {} snapshot failed: {error}", stage.as_str()))?;
+        }
+    }
+    Ok(())
 }
 
 /// What the log that is there comes to.

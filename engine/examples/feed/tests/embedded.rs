@@ -13,7 +13,10 @@ fn transfers_are_answered_and_money_is_conserved_over_a_restart() {
     assert_eq!(
         answers,
         [
-            (Seq(1), vec![Answer::Moved { from_balance: 40, to_balance: 160 }]),
+            (
+                Seq(1),
+                vec![Answer::Moved { from_balance: 40, to_balance: 160 }, Answer::Paid { from: 0, to: 1, amount: 60 },]
+            ),
             (Seq(2), vec![Answer::Insufficient { balance: 40 }]),
             (Seq(3), vec![Answer::NoAccount(3)]),
         ]

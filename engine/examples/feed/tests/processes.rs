@@ -151,6 +151,25 @@ fn a_subscriber_joins_late_from_nothing_and_stays_live() {
 }
 
 #[test]
+fn a_publisher_says_what_its_doors_counted_and_a_subscriber_speaks_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut publisher = publish(dir.path(), free_address(), &["--count", "100", "--rate", "0"]);
+    let seq = number(&publisher.process.until("all transfers", |line| line.starts_with("pub done")), "seq").unwrap();
+    let mut subscriber = subscribe(dir.path(), "sub", publisher.to, &publisher.retx, &["--json"]);
+    let line = subscriber.until("all of it", |line| line.contains(&format!("\"seq\":{seq}")));
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&line["balanced"], line["balances"].as_array().unwrap().len()), (&true.into(), 8));
+    subscriber.signal("INT");
+    let last = subscriber.until("its end", |line| line.contains("stopped"));
+    let last: serde_json::Value = serde_json::from_str(&last).unwrap();
+    assert_eq!((&last["state"], &last["seq"]), (&"stopped".into(), &seq.into()));
+    publisher.process.signal("INT");
+    let caught_up = publisher.process.until("its catch-ups", |line| line.contains(" catch_ups "));
+    assert!(caught_up.starts_with("pub ") && number(&caught_up, "catch_ups").unwrap() >= 1, "{caught_up}");
+    publisher.process.until("its end", |line| line.starts_with("pub stopped at seq "));
+}
+
+#[test]
 fn a_subscriber_is_killed_and_goes_on_from_its_own_log() {
     let dir = tempfile::tempdir().unwrap();
     let mut publisher = publish(dir.path(), free_address(), &["--rate", "20000"]);
@@ -295,6 +314,11 @@ fn what_is_wrong_is_said_in_a_line() {
         assert!(!output.status.success());
         String::from_utf8(output.stderr).unwrap()
     };
+    let said = run(&["pub", "--to", "127.0.0.1:0", "--retx-port", "0", "--dir", dir.to_str().unwrap()]);
+    assert!(
+        said.contains("'127.0.0.1:0'") && said.contains("--to") && said.contains("port 0 can't be sent to"),
+        "{said}"
+    );
     let taken = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let said = run(&["sub", "--bind", &taken, "--retx", "127.0.0.1:9", "--dir", dir.to_str().unwrap()]);
