@@ -13,7 +13,7 @@
 //! Invariant: only the sequencer writes the log; everything else reads it.
 //! Invariant: nothing leaves the box before the log up to it is committed.
 //! Invariant: only the wiring in `pipeline` and `node` opens a socket, a thread or a clock, and `client::blocking`, which runs elsewhere;
-//! files also `tail`, to read, `config`, and `client`, for its epoch.
+//! files also `tail`, to read, `config`, and `client`, for its epoch and for a state on its way.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,8 @@
 //! The command line.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+mod follow;
+
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -8,6 +10,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use ticktape::config::NicChoice;
 use ticktape::link::Tier;
 use ticktape::pipeline::{CorePlan, IdleStrategy};
+
+pub use follow::FollowArgs;
 
 /// A deterministic service with a total order, a durable journal and replicas.
 #[derive(Parser)]
@@ -23,7 +27,7 @@ pub enum Command {
     Demo(DemoArgs),
     /// Run an appliance until a signal
     Run(RunArgs),
-    /// Follow a running appliance: its ring on this box, or its feed from another, as a replica
+    /// Follow a running appliance: its ring on this box, its feed from another as a replica, or its public events
     Follow(FollowArgs),
     /// Rebuild the state from a journal, offline
     Replay(ReplayArgs),
@@ -140,9 +144,13 @@ impl FromStr for FeedPair {
         let mut sides = text
             .split(',')
             .map(|side| side.trim().parse().map_err(|_| format!("{side:?} is no address and port, as 239.1.1.1:7100")));
-        let a = sides.next().ok_or("an address and port")??;
+        let a: SocketAddrV4 = sides.next().ok_or("an address and port")??;
         let b = sides.next().transpose()?;
         match sides.next() {
+            None if b == Some(a) => Err(format!("{a} twice: feed B is a second address or port")),
+            None if [Some(a), b].into_iter().flatten().any(|side| side.port() == 0) => {
+                Err(format!("{text} names port 0, which nobody can be found at"))
+            }
             None => Ok(FeedPair { a, b }),
             Some(_) => Err("a feed has two sides at most: ADDR:PORT,ADDR:PORT".to_string()),
         }
@@ -252,52 +260,6 @@ pub struct RunArgs {
     /// Write what is received and sent to this pcapng file, which Wireshark reads
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-}
-
-#[derive(clap::Args)]
-pub struct FollowArgs {
-    /// Name of the ring; with --feed the name that the replica's own ring gets, for followers beside it
-    #[arg(long, value_name = "NAME", required_unless_present = "feed")]
-    pub ring: Option<String>,
-    /// Where named rings live
-    #[arg(long, value_name = "DIR", default_value = ticktape_shm::DEFAULT_DIR)]
-    pub ring_dir: PathBuf,
-    /// The appliance's journal: with it the state is computed from the first input on
-    #[arg(long, value_name = "DIR", conflicts_with = "feed")]
-    pub journal: Option<PathBuf>,
-    /// Follow an appliance on another box: the groups (or this box's addresses) and ports of its feed A and, if there is one, B
-    #[arg(long, value_name = "ADDR:PORT[,ADDR:PORT]", value_parser = FeedPair::from_str, requires_all = ["repair", "dir"])]
-    pub feed: Option<FeedPair>,
-    /// Who has the log: the appliance's --repair address, and those of other replicas that serve
-    #[arg(long, value_name = "ADDR:PORT[,ADDR:PORT]", value_delimiter = ',', requires = "feed")]
-    pub repair: Vec<SocketAddrV4>,
-    /// Where the replica's own journal goes; made if it is missing
-    #[arg(long, value_name = "DIR", requires = "feed")]
-    pub dir: Option<PathBuf>,
-    /// Address of the interface that groups are joined on; loopback where not given
-    #[arg(long, value_name = "ADDR", requires = "feed")]
-    pub interface: Option<Ipv4Addr>,
-    /// Serve repairs and catch-up to other replicas: UDP and TCP of this port
-    #[arg(long, value_name = "ADDR:PORT", requires = "feed")]
-    pub serve: Option<SocketAddrV4>,
-    /// The stream's name; TAPE where not given
-    #[arg(long, value_name = "NAME", requires = "feed")]
-    pub stream: Option<String>,
-    /// Take snapshots of its own
-    #[arg(long, requires = "feed")]
-    pub snapshots: bool,
-    /// Stop once this frame is applied
-    #[arg(long, value_name = "SEQ", requires = "feed")]
-    pub until: Option<u64>,
-    /// One JSON object a line
-    #[arg(long, requires = "feed")]
-    pub json: bool,
-    /// Which service
-    #[arg(long, value_name = "NAME")]
-    pub service: Option<String>,
-    /// Stop after this many frames
-    #[arg(long, value_name = "N", conflicts_with = "feed")]
-    pub frames: Option<u64>,
 }
 
 #[derive(clap::Args)]

@@ -68,7 +68,7 @@ impl Tools {
         S::Input: Debug,
         S::Snapshot: Debug,
         S::Config: Clone + Send + Sync + 'static,
-        S::Output: Send,
+        S::Output: Debug + Send,
     {
         self.service_with::<S>(name, config, ServiceOptions::default())
     }
@@ -81,7 +81,7 @@ impl Tools {
         S::Input: Debug,
         S::Snapshot: Debug,
         S::Config: Clone + Send + Sync + 'static,
-        S::Output: Send,
+        S::Output: Debug + Send,
     {
         self.services.push(Box::new(ServiceEntry::<S>::new(name, config, options)));
         self
@@ -92,10 +92,9 @@ impl Tools {
         // The demo trades orders: it is no command of programs without an order book.
         let has_demo = self.services.iter().any(|service| service.name() == "orderbook");
         let command = Args::command().name(self.program).mut_subcommand("demo", |demo| demo.hide(!has_demo));
-        let matches = command.get_matches();
-        let args = match Args::from_arg_matches(&matches) {
+        let args = match command.try_get_matches().and_then(|matches| Args::from_arg_matches(&matches)) {
             Ok(args) => args,
-            Err(error) => error.exit(),
+            Err(error) => return self.refuse(&error),
         };
         match commands::run(args.command, &self.services) {
             Ok(()) => ExitCode::SUCCESS,
@@ -104,6 +103,24 @@ impl Tools {
                 failure.exit_code()
             }
         }
+    }
+}
+
+impl Tools {
+    /// Help, or why a command line can't be taken: in one line where it names flags that belong together, or do not.
+    fn refuse(&self, error: &clap::Error) -> ExitCode {
+        use clap::error::ErrorKind;
+        let is_mix = matches!(error.kind(), ErrorKind::ArgumentConflict | ErrorKind::MissingRequiredArgument);
+        if !is_mix {
+            error.exit();
+        }
+        let text = error.render().to_string();
+        // What is wrong comes first; the usage, which clap adds, is in --help.
+        let wrong = text.split("\n\n").next().unwrap_or_default();
+        let line = wrong.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        let failure = Failure::usage(line.trim_start_matches("error: "));
+        out::complain(self.program, &failure);
+        failure.exit_code()
     }
 }
 

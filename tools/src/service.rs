@@ -212,6 +212,9 @@ pub trait AnyService {
 
     /// A command's encoding as text, for people.
     fn describe_input(&self, frame: &Frame<'_>) -> String;
+
+    /// An output's encoding as text, for people; `None` where it is none of this service's.
+    fn describe_output(&self, bytes: &[u8]) -> Option<String>;
 }
 
 pub(crate) struct ServiceEntry<S: Service> {
@@ -231,7 +234,7 @@ where
     S: Service + Send + 'static,
     S::Input: Debug,
     S::Snapshot: Debug,
-    S::Output: Send,
+    S::Output: Debug + Send,
     S::Config: Clone + Send + 'static,
 {
     fn name(&self) -> &'static str {
@@ -281,6 +284,10 @@ where
             Some(Err(error)) => format!("no {} command: {error}", self.name),
             None => String::new(),
         }
+    }
+
+    fn describe_output(&self, bytes: &[u8]) -> Option<String> {
+        S::Output::from_bytes(bytes).ok().map(|output| format!("{output:?}"))
     }
 }
 

@@ -1,10 +1,13 @@
-//! `ticktape run --events`: what it publishes as an operator starts it, and how its capture looks.
+//! `ticktape run --events`: what it publishes as an operator starts it, how its capture looks, and what `follow --events` prints.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
-use std::net::{Ipv4Addr, UdpSocket};
-use std::process::{Command, Output, Stdio};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
+use feed::{Answer, Bank};
+use ticktape::Service;
+use ticktape::client::blocking::{BlockingClient, Options};
 use ticktape::feed::MoldPacket;
 
 /// Reached only where something does not come that must.
@@ -86,6 +89,152 @@ fn a_run_says_where_its_events_are_and_ends_their_session() {
     assert!(interface["outbound"].as_u64().unwrap() >= 4, "{checked}");
 }
 
+/// A process whose lines are read.
+struct Reading {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Reading {
+    fn start(args: &[&str]) -> Self {
+        let mut child = ticktape(args).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Reading { child, output }
+    }
+
+    /// The next line that begins so.
+    fn line(&mut self, begins: &str) -> String {
+        let mut line = String::new();
+        while !line.starts_with(begins) {
+            line.clear();
+            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "it ended before {begins:?}");
+        }
+        line
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What follows `name` in a line, up to a blank or a comma.
+fn word<'a>(line: &'a str, name: &str) -> &'a str {
+    let (_, rest) = line.split_once(name).unwrap_or_else(|| panic!("no {name:?} in {line}"));
+    rest.split([' ', ',', '\n']).next().unwrap()
+}
+
+#[test]
+fn a_receiver_prints_each_event_once_and_in_order_those_of_before_it_came_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = dir.path().join("journal");
+    let (a, b) = (listener(), listener());
+    let events = format!("{},{}", a.local_addr().unwrap(), b.local_addr().unwrap());
+    let mut run = Reading::start(&[
+        "run",
+        "--service",
+        "bank",
+        "--listen",
+        "127.0.0.1:0",
+        "--nic",
+        "udp",
+        "--dir",
+        journal.to_str().unwrap(),
+        "--events",
+        &events,
+        "--events-repair",
+        "127.0.0.1:0",
+    ]);
+    let server: SocketAddrV4 = word(&run.line("bank on "), "bank on ").parse().unwrap();
+    let repair = word(&run.line("events "), "repairs on UDP ").to_string();
+    let options = Options { schema: Bank::SCHEMA_VERSION, ..Options::default() };
+    let mut client = BlockingClient::connect(server, &options, PATIENCE).unwrap();
+    let mut pay = |from: u8, to: u8| {
+        let transfer = feed::Command::Transfer { from, to, amount: 1 };
+        let answer: Answer = client.submit_and_wait(&transfer, PATIENCE).unwrap();
+        assert!(matches!(answer, Answer::Moved { .. }));
+    };
+    (0..20).for_each(|_| pay(1, 2));
+    // The addresses are the receiver's from here on; what was sent to them is lost to it.
+    drop((a, b));
+    let mut follow = Reading::start(&[
+        "follow",
+        "--service",
+        "bank",
+        "--events",
+        &events,
+        "--events-repair",
+        &repair,
+        "--from",
+        "1",
+        "--count",
+        "40",
+    ]);
+    follow.line("events of bank on ");
+    (0..20).for_each(|_| pay(2, 1));
+    for number in 1..=40 {
+        let (from, to) = if number <= 20 { (1, 2) } else { (2, 1) };
+        let expected = format!("event {number}  Paid {{ from: {from}, to: {to}, amount: 1 }}\n");
+        assert_eq!(follow.line("event "), expected);
+    }
+    let last = follow.line("40 events: ");
+    assert!(last.ends_with("; 0 lost\n") && follow.child.wait().unwrap().success(), "{last}");
+    // One that asks nobody prints what it hears, as JSON.
+    let (c, json) = (listener(), ["--count", "1", "--json"]);
+    let alone = c.local_addr().unwrap().to_string();
+    drop(c);
+    let mut follow = Reading::start(&[&["follow", "--service", "bank", "--events", &alone][..], &json].concat());
+    let packet = mold_packet(7, &ticktape::Encode::to_bytes(&Answer::Paid { from: 3, to: 4, amount: 9 }));
+    let sender = listener();
+    let line = loop {
+        // Until it listens.
+        sender.send_to(&packet, &alone).unwrap();
+        if let Some(status) = follow.child.try_wait().unwrap() {
+            assert!(status.success());
+            break follow.line("{");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&line["event"], &line["text"]), (&7.into(), &"Paid { from: 3, to: 4, amount: 9 }".into()));
+}
+
+/// One message of stream EVNT.
+fn mold_packet(number: u64, message: &[u8]) -> Vec<u8> {
+    let mut packet = b"EVNT000001".to_vec();
+    packet.extend(number.to_be_bytes());
+    packet.extend(1u16.to_be_bytes());
+    packet.extend((message.len() as u16).to_be_bytes());
+    packet.extend(message);
+    packet
+}
+
+#[test]
+fn flags_that_do_not_belong_together_are_refused_in_one_line() {
+    let (feed, other) = ("127.0.0.1:7100", "127.0.0.1:7200");
+    let refused = |args: &[&str], names: &[&str]| {
+        let text = complaint(&ticktape(&[&["follow"], args].concat()).output().unwrap());
+        assert!(text.lines().count() == 1 && names.iter().all(|name| text.contains(name)), "{args:?}: {text}");
+    };
+    refused(&[], &["--ring", "--feed", "--events"]);
+    refused(&["--ring", "book", "--events", feed], &["--ring", "--events"]);
+    refused(&["--feed", feed, "--events", other], &["--feed", "--events"]);
+    refused(&["--feed", feed], &["--repair", "--dir"]);
+    refused(&["--feed", feed, "--repair", other, "--dir", "x", "--journal", "y"], &["--journal", "--feed"]);
+    refused(&["--events", feed, "--journal", "y"], &["--journal", "--events"]);
+    refused(&["--events", feed, "--until", "5"], &["--feed"]);
+    refused(&["--events", feed, "--from", "5"], &["--events-repair"]);
+    refused(&["--ring", "book", "--json"], &["--feed", "--events"]);
+    refused(&["--ring", "book", "--events-repair", other], &["--events"]);
+    let help = ticktape(&["follow", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    for heading in ["A ring on this box: ", "A feed, as a replica: ", "Public events, to print: "] {
+        assert!(help.contains(heading), "{help}");
+    }
+}
+
 /// The one line of complaint about what was asked for.
 fn complaint(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -102,6 +251,10 @@ fn what_can_not_be_published_is_refused_by_name() {
     let text = refused(&["--events-repair", "127.0.0.1:0"]);
     assert!(text.contains("give --events, or [events] in the file") && text.lines().count() == 1, "{text}");
     assert!(refused(&["--events", "nowhere"]).contains("no address and port"));
+    assert!(refused(&["--events", "127.0.0.1:1,127.0.0.1:1"]).contains("127.0.0.1:1 twice"));
+    assert!(refused(&["--feed", "127.0.0.1:0"]).contains("port 0"));
+    let same = refused(&["--feed", "127.0.0.1:7100", "--events", "127.0.0.1:7100"]);
+    assert!(same.contains("events.a: 127.0.0.1:7100 is feed.a, too") && same.lines().count() == 1, "{same}");
     let three = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
     assert!(refused(&["--events", three]).contains("two sides at most"));
     let file = dir.path().join("box.toml");

@@ -45,7 +45,10 @@ impl FeedConfig {
     }
 
     /// Why `stream` can't be a stream's name, if it can't.
-    pub(crate) fn check_stream(stream: &str) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// One line that names it.
+    pub fn check_stream(stream: &str) -> Result<(), String> {
         let fits = stream.len() == 4 && stream.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
         if fits { Ok(()) } else { Err(format!("{stream:?} is not four characters of 0-9 and A-Z")) }
     }
@@ -97,6 +100,29 @@ impl EventsConfig {
         }
         Ok(())
     }
+}
+
+/// Each side of each feed needs an address of its own that can be sent to.
+pub(super) fn check_sides(feed: Option<&FeedConfig>, events: Option<&EventsConfig>) -> Result<(), ConfigError> {
+    let sides = [
+        ("feed.a", feed.map(|feed| feed.a)),
+        ("feed.b", feed.and_then(|feed| feed.b)),
+        ("events.a", events.map(|events| events.a)),
+        ("events.b", events.and_then(|events| events.b)),
+    ];
+    for (at, &(key, side)) in sides.iter().enumerate() {
+        let Some(side) = side else { continue };
+        let bad = |message: String| Err(ConfigError { place: key.to_string(), message });
+        if side.port() == 0 {
+            return bad(format!("{side} can't be sent to: give the port that receivers are bound to"));
+        }
+        if let Some((other, _)) = sides[..at].iter().find(|(_, other)| *other == Some(side)) {
+            return bad(format!(
+                "{side} is {other}, too: each side of each feed needs an address or a port of its own"
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn events_name() -> String {

@@ -81,6 +81,10 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
     let same = events("stream = \"TAPE\"\n[feed]\na = \"239.1.1.1:7100\"");
     assert!(same.unwrap_err().starts_with("events.stream: \"TAPE\" is that of [feed]"));
     assert!(events("recent_bytes = 100").unwrap_err().starts_with("events.recent_bytes: 100 is outside 1472..="));
+    let twice = events("[feed]\na = \"239.1.1.2:7200\"").unwrap_err();
+    assert!(twice.starts_with("events.a: 239.1.1.2:7200 is feed.a, too"), "{twice}");
+    assert!(events("b = \"239.1.1.2:7200\"").unwrap_err().starts_with("events.b: 239.1.1.2:7200 is events.a, too"));
+    assert!(events("b = \"239.1.1.2:0\"").unwrap_err().starts_with("events.b: 239.1.1.2:0 can't be sent to"));
     assert!(refused("[events]\nstream = \"EVNT\"").contains("missing field `a`"));
     let mut config = ApplianceConfig::parse(SMALLEST).unwrap();
     config.datagram_bytes_max = 10;

@@ -12,7 +12,7 @@ use ticktape::{Frame, Kind, Seq};
 use ticktape_journal::JournalError;
 use ticktape_shm::{FollowError, Follower, Horizon};
 
-use super::follow_feed;
+use super::{follow_events, follow_feed};
 use crate::Failure;
 use crate::args::FollowArgs;
 use crate::out::say;
@@ -36,6 +36,9 @@ pub fn run(args: &FollowArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fa
     }
     if let Some(feed) = args.feed {
         return follow_feed::run(args, feed, &stop, services);
+    }
+    if let Some(events) = args.events {
+        return follow_events::run(args, events, &stop, services);
     }
     let mut progress = Progress { seq: Seq::ZERO, kinds: BTreeMap::new(), frames: 0, frames_max: args.frames };
     match &args.journal {

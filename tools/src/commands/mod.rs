@@ -3,6 +3,7 @@
 mod capture;
 mod compact;
 mod follow;
+mod follow_events;
 mod follow_feed;
 mod import;
 mod inspect;

@@ -1,0 +1,91 @@
+//! What `follow` is told. Exactly one of three is followed, and each has flags of its own.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::ArgGroup;
+
+use super::FeedPair;
+
+// A flag that only needs `events` is let through beside `--ring`, which excludes that: each names what it is not for, too.
+
+/// The heading of what is for a ring.
+const RING: &str = "A ring on this box: --ring NAME";
+/// The heading of what is for the replica feed.
+const FEED: &str = "A feed, as a replica: --feed ADDR:PORT --repair ADDR:PORT --dir DIR";
+/// The heading of what is for public events.
+const EVENTS: &str = "Public events, to print: --events ADDR:PORT";
+/// The heading of what more than one of them takes.
+const SHARED: &str = "For a feed or public events";
+
+#[derive(clap::Args)]
+#[command(
+    group(ArgGroup::new("followed").args(["ring", "feed", "events"]).required(true).multiple(true)),
+    group(ArgGroup::new("remote").args(["feed", "events"]).multiple(false))
+)]
+pub struct FollowArgs {
+    /// Name of the ring; with --feed the name that the replica's own ring gets, for followers beside it
+    #[arg(long, value_name = "NAME", conflicts_with = "events", help_heading = RING)]
+    pub ring: Option<String>,
+    /// Where named rings live
+    #[arg(
+        long, value_name = "DIR", default_value = ticktape_shm::DEFAULT_DIR, conflicts_with = "events", help_heading = RING
+    )]
+    pub ring_dir: PathBuf,
+    /// The appliance's journal: with it the state is computed from the first input on
+    #[arg(long, value_name = "DIR", conflicts_with = "remote", help_heading = RING)]
+    pub journal: Option<PathBuf>,
+    /// Stop after this many frames
+    #[arg(long, value_name = "N", conflicts_with = "remote", help_heading = RING)]
+    pub frames: Option<u64>,
+    /// Follow an appliance on another box: the groups (or this box's addresses) and ports of its feed A and, if there is one, B
+    #[arg(
+        long, value_name = "ADDR:PORT[,ADDR:PORT]", value_parser = FeedPair::from_str,
+        requires_all = ["repair", "dir"], help_heading = FEED
+    )]
+    pub feed: Option<FeedPair>,
+    /// Who has the log: the appliance's --repair address, and those of other replicas that serve
+    #[arg(long, value_name = "ADDR:PORT[,ADDR:PORT]", value_delimiter = ',', requires = "feed", help_heading = FEED)]
+    pub repair: Vec<SocketAddrV4>,
+    /// Where the replica's own journal goes; made if it is missing
+    #[arg(long, value_name = "DIR", requires = "feed", help_heading = FEED)]
+    pub dir: Option<PathBuf>,
+    /// Serve repairs and catch-up to other replicas: UDP and TCP of this port
+    #[arg(long, value_name = "ADDR:PORT", requires = "feed", help_heading = FEED)]
+    pub serve: Option<SocketAddrV4>,
+    /// Take snapshots of its own
+    #[arg(long, requires = "feed", help_heading = FEED)]
+    pub snapshots: bool,
+    /// Stop once this frame is applied
+    #[arg(long, value_name = "SEQ", requires = "feed", help_heading = FEED)]
+    pub until: Option<u64>,
+    /// Print what a service emits to everybody: the groups (or this box's addresses) and ports of feed A and, if there is one, B
+    #[arg(long, value_name = "ADDR:PORT[,ADDR:PORT]", value_parser = FeedPair::from_str, help_heading = EVENTS)]
+    pub events: Option<FeedPair>,
+    /// Who is asked, by UDP, for events that were lost: the appliance's --events-repair address. Without it they are skipped, and named
+    #[arg(long, value_name = "ADDR:PORT", requires = "events", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS)]
+    pub events_repair: Option<SocketAddrV4>,
+    /// The first event wanted; the first that is heard where not given
+    #[arg(
+        long, value_name = "N", requires_all = ["events", "events_repair"],
+        conflicts_with_all = ["ring", "feed"], help_heading = EVENTS,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub from: Option<u64>,
+    /// Stop after this many events
+    #[arg(long, value_name = "N", requires = "events", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS)]
+    pub count: Option<u64>,
+    /// Address of the interface that groups are joined on; loopback where not given
+    #[arg(long, value_name = "ADDR", requires = "remote", help_heading = SHARED)]
+    pub interface: Option<Ipv4Addr>,
+    /// The stream's name; TAPE for a feed and EVNT for events where not given
+    #[arg(long, value_name = "NAME", requires = "remote", help_heading = SHARED)]
+    pub stream: Option<String>,
+    /// One JSON object a line
+    #[arg(long, requires = "remote", help_heading = SHARED)]
+    pub json: bool,
+    /// Which service
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+}
