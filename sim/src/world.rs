@@ -57,7 +57,8 @@ pub(crate) struct World<'a, S: Service, G> {
     network: Network,
     medium: Medium,
     clock: SimClock,
-    host: Option<Host<S>>,
+    /// On the heap: it is taken out and put back at each poll.
+    host: Option<Box<Host<S>>>,
     customers: Vec<Customer>,
     ledger: Ledger,
     choose: Rng,
@@ -459,7 +460,7 @@ where
         self.fold(digest);
         self.observe(&mut host)?;
         self.fold(recovered.0 ^ u64::from(epoch) << 32);
-        self.host = Some(host);
+        self.host = Some(Box::new(host));
         Ok(())
     }
 
