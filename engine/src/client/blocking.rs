@@ -87,7 +87,7 @@ const NAP_MAX_NS: u64 = 100_000_000;
 /// Datagrams taken before the timers get a look.
 const BURST_MAX: usize = 64;
 
-/// How long the link may wait for a state's next bytes.
+/// How long the link may wait for a state's next bytes, and before a server that is behind is asked again.
 const FETCH_STEP: Duration = Duration::from_millis(5);
 
 /// Who connects, and how.
@@ -369,7 +369,10 @@ impl BlockingClient {
             match fetch.poll(FETCH_STEP) {
                 // What a server has may be behind what this client has heard of.
                 Ok(true) if fetch.resume_next(session) >= self.inbox.lost_before => break Ok(fetch),
-                Ok(true) => fetch.ask_again(),
+                Ok(true) => {
+                    std::thread::sleep(FETCH_STEP);
+                    fetch.ask_again();
+                }
                 Ok(false) => {}
                 Err(error) => break Err(error.into()),
             }

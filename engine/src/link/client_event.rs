@@ -35,13 +35,10 @@ impl std::fmt::Display for CloseReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match *self {
             CloseReason::Done => f.write_str("link closed by its owner"),
-            CloseReason::Refused { reason: RefuseReason::StaleEpoch, detail } => {
-                write!(f, "appliance refused: client epoch {detail} of this session is known, use a higher one")
+            CloseReason::Refused { reason, detail } => {
+                f.write_str("appliance refused: ")?;
+                refused(f, reason, detail)
             }
-            CloseReason::Refused { reason: RefuseReason::SchemaMismatch, detail } => {
-                write!(f, "appliance refused: its service has schema version {detail}")
-            }
-            CloseReason::Refused { reason, detail } => write!(f, "appliance refused: {reason:?} ({detail})"),
             CloseReason::InputsLost { from, to } => {
                 write!(f, "appliance lost acknowledged inputs {from} to {}: begin a higher client epoch", to - 1)
             }
@@ -49,6 +46,22 @@ impl std::fmt::Display for CloseReason {
             CloseReason::EpochReused { expected } => {
                 write!(f, "client epoch was used before, up to input {}: begin a higher one", expected - 1)
             }
+        }
+    }
+}
+
+/// What was wrong, and what would be right.
+fn refused(f: &mut std::fmt::Formatter<'_>, reason: RefuseReason, detail: u64) -> std::fmt::Result {
+    match reason {
+        RefuseReason::StaleEpoch => write!(f, "client epoch {detail} of this session is known, use a higher one"),
+        RefuseReason::SchemaMismatch => write!(f, "its service has schema version {detail}, connect with that"),
+        RefuseReason::SessionsFull => write!(f, "it has all of its {detail} sessions, go on with one of them"),
+        RefuseReason::NotLeader if detail == 0 => f.write_str("it does not lead, connect to the one that does"),
+        RefuseReason::NotLeader => write!(f, "it does not lead, connect to number {detail}"),
+        RefuseReason::Stopping => f.write_str("it is stopping, connect again in a while"),
+        RefuseReason::Forbidden => f.write_str("this session is not allowed there"),
+        RefuseReason::BadHello => {
+            write!(f, "a window, a cursor or a datagram size of {detail} can't be, see the options")
         }
     }
 }
@@ -102,4 +115,25 @@ pub enum Event<'a> {
     Disconnected,
     /// The link is over.
     Closed(CloseReason),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_says_what_would_be_right() {
+        let mut met = std::collections::BTreeSet::new();
+        for &reason in RefuseReason::ALL {
+            for detail in [0, 7] {
+                let text = CloseReason::Refused { reason, detail }.to_string();
+                assert!(text.starts_with("appliance refused: ") && !text.contains(&format!("{reason:?}")), "{text}");
+                met.insert(text);
+            }
+        }
+        // The two that have no detail say the same whatever it is.
+        assert_eq!(met.len(), 2 * RefuseReason::ALL.len() - 2);
+        let lost = CloseReason::InputsLost { from: 3, to: 9 }.to_string();
+        assert!(lost.contains("inputs 3 to 8"), "{lost}");
+    }
 }

@@ -48,22 +48,39 @@ impl<'a> Data<'a> {
         if count == 0 {
             return Err(PacketError::EmptyCount);
         }
-        let mut at = 0;
-        for _ in 0..count {
-            let len = messages.get(at..at + data::LEN_BYTES).ok_or(PacketError::LyingLength)?;
-            at += data::LEN_BYTES + usize::from(u16_at(len, 0));
+        if !are_alike(messages, usize::from(count)) {
+            check_each(messages, count)?;
         }
-        match at {
-            at if at > messages.len() => Err(PacketError::LyingLength),
-            at if at < messages.len() => Err(PacketError::Trailing),
-            _ => Ok(Data { base_seq: u32_at(packet, data::BASE_SEQ), count, messages }),
-        }
+        Ok(Data { base_seq: u32_at(packet, data::BASE_SEQ), count, messages })
     }
 
     pub(super) fn write(&self, out: &mut [u8]) {
         put(out, data::BASE_SEQ, self.base_seq.to_le_bytes());
         put(out, data::COUNT, self.count.to_le_bytes());
         out[data::MESSAGES..].copy_from_slice(self.messages);
+    }
+}
+
+/// Whether these are `count` messages of one size, as most are: where each begins is then known without the ones before it.
+#[inline]
+fn are_alike(messages: &[u8], count: usize) -> bool {
+    let Some(&first) = messages.first_chunk::<{ data::LEN_BYTES }>() else { return false };
+    let each = data::LEN_BYTES + usize::from(u16::from_le_bytes(first));
+    each * count == messages.len()
+        && messages.chunks_exact(each).fold(true, |alike, message| alike & (message[..data::LEN_BYTES] == first))
+}
+
+/// Walks from length to length.
+fn check_each(messages: &[u8], count: u16) -> Result<(), PacketError> {
+    let mut at = 0;
+    for _ in 0..count {
+        let len = messages.get(at..at + data::LEN_BYTES).ok_or(PacketError::LyingLength)?;
+        at += data::LEN_BYTES + usize::from(u16_at(len, 0));
+    }
+    match at.cmp(&messages.len()) {
+        std::cmp::Ordering::Greater => Err(PacketError::LyingLength),
+        std::cmp::Ordering::Less => Err(PacketError::Trailing),
+        std::cmp::Ordering::Equal => Ok(()),
     }
 }
 

@@ -11,6 +11,8 @@ pub(super) struct SentRing {
     starts: Box<[u64]>,
     tail: u64,
     head: u64,
+    /// The seq that was not pushed yet: what comes before it ends at `head`.
+    next_seq: u64,
 }
 
 impl SentRing {
@@ -22,6 +24,7 @@ impl SentRing {
             starts: vec![0; messages].into_boxed_slice(),
             tail: 0,
             head: 0,
+            next_seq: 0,
         }
     }
 
@@ -50,10 +53,11 @@ impl SentRing {
         len.copy_from_slice(&(message_bytes as u16).to_le_bytes());
         let (out_front, out_back) = out.split_at_mut(front.len());
         out_front.copy_from_slice(front);
-        out_back.copy_from_slice(back);
+        copy(out_back, back);
         let slot = self.slot(seq);
         self.starts[slot] = start;
         self.head = start + needed;
+        self.next_seq = seq + 1;
         true
     }
 
@@ -66,6 +70,7 @@ impl SentRing {
     /// Takes back everything from `seq`, which is kept, on.
     pub(super) fn truncate(&mut self, seq: u64) {
         self.head = self.starts[self.slot(seq)];
+        self.next_seq = seq;
     }
 
     /// The longest run of neighbours from `base` on, below `limit` and within `room` bytes: its bytes, and how many it has.
@@ -76,6 +81,11 @@ impl SentRing {
         let begin = start as usize & mask;
         // A message may end just where the ring does: the next is not adjacent to it.
         let room = room.min(self.bytes.len() - begin);
+        // All of it, where it fits. What begins at the ring's end may stand behind a gap before that: then it is walked over.
+        let end = if limit == self.next_seq { self.head } else { self.starts[self.slot(limit)] };
+        if base < limit && end > start && end - start <= room as u64 && end as usize & mask != 0 {
+            return (&self.bytes[begin..begin + (end - start) as usize], limit - base);
+        }
         let (mut bytes, mut seq) = (0, base);
         while seq < limit && self.starts[self.slot(seq)] == start + bytes as u64 && bytes + data::LEN_BYTES <= room {
             let at = begin + bytes;
@@ -93,5 +103,77 @@ impl SentRing {
     #[inline]
     const fn slot(&self, seq: u64) -> usize {
         (seq & (self.starts.len() as u64 - 1)) as usize
+    }
+}
+
+/// Copies a message. Small ones inline: a call to the system's copy costs as much as the copying itself.
+#[inline]
+fn copy(out: &mut [u8], from: &[u8]) {
+    let len = from.len();
+    assert!(out.len() == len);
+    // Both ends, which overlap: no loop, and no size that is not known here.
+    match len {
+        33..=64 => both_ends::<32>(out, from),
+        16..=32 => both_ends::<16>(out, from),
+        8..=15 => both_ends::<8>(out, from),
+        65..=128 => both_ends::<64>(out, from),
+        _ => out.copy_from_slice(from),
+    }
+}
+
+#[inline]
+fn both_ends<const N: usize>(out: &mut [u8], from: &[u8]) {
+    let at = from.len() - N;
+    out[..N].copy_from_slice(&from[..N]);
+    out[at..].copy_from_slice(&from[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_run_is_what_was_pushed_as_far_as_it_stands_in_one_piece(
+            messages in prop::collection::vec((0usize..200, 0usize..3), 1..120),
+            room in 0usize..700,
+        ) {
+            let mut ring = SentRing::new(1 << 10, 16);
+            let (mut kept, mut first) = (std::collections::VecDeque::new(), 1u64);
+            for (seq, (len, released)) in (1u64..).zip(messages) {
+                for _ in 0..released {
+                    if kept.pop_front().is_some() {
+                        first += 1;
+                        ring.release(first, kept.is_empty());
+                    }
+                }
+                let message: Vec<u8> = (0..len).map(|at| (seq as usize * 7 + at) as u8).collect();
+                while kept.len() == 16 || !ring.push(seq, &message[..len / 3], &message[len / 3..], kept.is_empty()) {
+                    kept.pop_front();
+                    first += 1;
+                    ring.release(first, kept.is_empty());
+                }
+                kept.push_back(message);
+                for base in first..=seq {
+                    for limit in base..=seq + 1 {
+                        let (bytes, count) = ring.run(base, limit, room);
+                        let wire = |message: &Vec<u8>| {
+                            [&(message.len() as u16).to_le_bytes()[..], message].concat()
+                        };
+                        let at = (base - first) as usize;
+                        let expected: Vec<u8> = kept.range(at..at + count as usize).flat_map(wire).collect();
+                        prop_assert_eq!(bytes, expected);
+                        prop_assert!(bytes.len() <= room && count <= limit - base);
+                        // It ends for a reason: the limit, the room, or the ring's end.
+                        if count < limit - base {
+                            let next = wire(&kept[at + count as usize]).len();
+                            let end = (ring.starts[ring.slot(base)] as usize & 1023) + bytes.len();
+                            prop_assert!(bytes.len() + next > room || end + next > 1024);
+                        }
+                    }
+                }
+            }
+        }
     }
 }
