@@ -103,6 +103,7 @@ mod customer;
 pub mod disk;
 mod host;
 mod ledger;
+pub mod linear;
 pub mod nic;
 pub mod rng;
 pub mod services;
