@@ -1,0 +1,53 @@
+//! A graceful stop. As live, it passes along the pipeline: the sequencer takes no more, and each stage works on until everything has passed it.
+//! Then the journal is sealed, and clients are told to look elsewhere.
+
+use std::path::Path;
+
+use ticktape::{Seq, Service};
+use ticktape_journal::{JournalError, names};
+
+use super::retention::NOTHING;
+use super::{Host, read_log};
+use crate::disk::Medium;
+use crate::ledger::Wrong;
+
+/// The name of what a graceful stop promises.
+pub(crate) const STOP_LOSES_NOTHING: &str = "a graceful stop loses nothing";
+
+impl<S: Service> Host<S> {
+    /// Takes no more from now on.
+    pub(crate) fn stop(&mut self) {
+        self.stopping.get_or_insert(Seq(self.sequencer.next_seq().0 - 1));
+    }
+
+    /// Whether a stop is under way, and everything that was taken has passed every stage.
+    pub(crate) fn is_drained(&self) -> bool {
+        let Some(last) = self.stopping else { return false };
+        let last_record = Seq(self.executor.next_record().0 - 1);
+        self.journaler.durable() >= last
+            && self.executor.machine().applied() >= last
+            && self.published.next_seq() > last
+            && self.egress.released(last_record)
+    }
+
+    /// Seals the journal and tells the clients.
+    pub(crate) fn close(mut self) -> Result<(), JournalError> {
+        let closed = self.journaler.close().map(|_| ());
+        self.egress.bye();
+        closed
+    }
+}
+
+/// A box that was just stopped is sealed, and everything up to `last` would survive the power.
+pub(crate) fn check_sealed(medium: &Medium, dir: &Path, last: Seq) -> Result<(), Wrong> {
+    let left = medium.after_power_loss(NOTHING);
+    if !left.files().contains(&dir.join(names::SEALED)) {
+        return Err((STOP_LOSES_NOTHING, "the journal is not sealed".to_string()));
+    }
+    let (first, found) = read_log(&left, dir)?;
+    let reached = first.0 - 1 + found.len() as u64;
+    if reached == last.0 {
+        return Ok(());
+    }
+    Err((STOP_LOSES_NOTHING, format!("{last} was the last seq, and the log would end at {reached}")))
+}
