@@ -69,7 +69,8 @@ impl SnapshotConfig {
         Cadence { frames: self.every_frames, bytes: self.every_bytes, ns: self.every_ms.saturating_mul(1_000_000) }
     }
 
-    pub(crate) fn pace(&self) -> SnapshotPace {
+    /// How snapshots are written.
+    pub fn pace(&self) -> SnapshotPace {
         SnapshotPace { bytes_per_ms: self.bytes_per_ms, retain: self.retained }
     }
 }

@@ -12,7 +12,9 @@ use crate::feed::Role;
 use crate::journaler::Journaler;
 use crate::metrics::{Arrivals, Part, StageLatency};
 use crate::payload::EpochChange;
-use crate::replica::{Board, Bulk, Committed, Door, Identity, Intake, IntakeConfig, Ports, ReplicaConfig, RingSide};
+use crate::replica::{
+    Board, Bulk, Committed, Door, Figure, Identity, Intake, IntakeConfig, Ports, ReplicaConfig, RingSide,
+};
 use crate::snapshot::{Found, Restored};
 use crate::{Frame, Kind};
 
@@ -140,6 +142,8 @@ pub fn assemble<S: Service, R: Rx, T: Tx, B: Bulk, D: Disk>(
     let applied = restored.machine.applied();
     let epoch = epochs.last().map_or(0, |&(epoch, _)| epoch);
     let epochs = EpochTable::new(&epochs);
+    // Whoever serves others goes by it: after frames were taken back the log may be in an earlier epoch than it was.
+    board.set(Figure::Epoch, epoch);
     let ring = build_ring(config, epoch, next_seq)?;
     let committed = Committed::new(applied);
     let executor = ExecutorBegin {

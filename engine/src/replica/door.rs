@@ -9,6 +9,7 @@ use ticktape_core::frame::padded;
 use ticktape_core::{Frame, FrameError, Kind, Seq};
 use ticktape_shm::Producer;
 
+use crate::catchup::EpochTable;
 use crate::machine::StepError;
 use crate::payload::EpochChange;
 
@@ -109,6 +110,7 @@ pub struct Door {
     service: Identity,
     epoch: u64,
     epoch_began_at: Seq,
+    epochs: EpochTable,
     misfit: Option<Misfit>,
     refusals: [u64; Refusal::COUNT],
     last_refusal: Option<(Seq, Refusal)>,
@@ -123,10 +125,17 @@ impl Door {
             service,
             epoch,
             epoch_began_at: Seq::ZERO,
+            epochs: EpochTable::default(),
             misfit: None,
             refusals: [0; Refusal::COUNT],
             last_refusal: None,
         }
+    }
+
+    /// Each epoch that begins is entered there, however many do in one poll.
+    #[must_use]
+    pub fn record_epochs(self, epochs: EpochTable) -> Self {
+        Door { epochs, ..self }
     }
 
     /// The frame that comes next.
@@ -168,6 +177,7 @@ impl Door {
                 }
                 if let Some(epoch) = begins {
                     (self.epoch, self.epoch_began_at) = (epoch, Seq(seq));
+                    self.epochs.begin(epoch, Seq(seq));
                 }
                 Admission::Taken
             }

@@ -99,7 +99,6 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     watermarks: Watermarks,
     commit_mark: CommitMark,
     committed: Committed,
-    epochs: EpochTable,
     board: Board,
     phase: Phase,
     /// What a transfer is for, as shown.
@@ -160,6 +159,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     /// An intake that goes on where the door stands.
     pub fn new(config: &IntakeConfig, ports: Ports<R, T>, ring: RingSide, bulk: B, board: Board) -> Self {
         let RingSide { door, watermarks, commit_mark, committed, epochs } = ring;
+        let door = door.record_epochs(epochs);
         let epoch = door.epoch();
         let arbiter = Arbiter::new(&ArbiterConfig {
             stream: config.stream,
@@ -187,7 +187,6 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             watermarks,
             commit_mark,
             committed,
-            epochs,
             board,
             phase: Phase::Pause { until: 0, at: Seq::ZERO },
             shown: ReplicaState::Joining,
@@ -397,7 +396,6 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     fn advance_epoch(&mut self) {
         let (epoch, began_at) = (self.door.epoch(), self.door.epoch_began_at());
         if epoch > self.tracker.epoch() {
-            self.epochs.begin(epoch, began_at);
             // Nothing is taken back from a log that was only ever added to.
             let _ = self.tracker.adopt(epoch, began_at);
         }
