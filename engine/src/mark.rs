@@ -132,7 +132,7 @@ pub struct Cadence {
 }
 
 /// Digests on their way from a shadow to the sequencer. More than a few are never under way: a shadow takes one snapshot at a time.
-pub(crate) const DIGESTS_MAX: usize = 16;
+pub const DIGESTS_MAX: usize = 16;
 
 /// Writes the marks of one reign.
 #[derive(Debug)]

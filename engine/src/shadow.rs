@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ticktape_core::{Frame, Kind, Nanos, Seq, Service};
-use ticktape_journal::{Disk, FileDisk};
 use ticktape_journal::snapshot::{SnapshotError, SnapshotPace, SnapshotWriter};
+use ticktape_journal::{Disk, FileDisk};
 use ticktape_shm::{Follower, Horizon};
 
 use crate::machine::{Machine, Progress, StepError};

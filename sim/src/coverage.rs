@@ -45,6 +45,13 @@ pub const RARE: &[Rare] = &[
     by("client restarted", |run| run.faults.clients),
     by("clock disturbed", |run| run.faults.clock),
     by("stage stalled", |run| run.faults.stall),
+    by("snapshots taken", |run| run.snapshots != Some(false)),
+    by("snapshots failed", |run| run.snapshots != Some(false) && run.faults.full),
+    by("snapshot fallbacks", |run| run.snapshots != Some(false) && run.faults.rot),
+    by("recoveries from a snapshot", |run| run.snapshots != Some(false)),
+    by("segments compacted", |run| run.snapshots != Some(false)),
+    by("states compared at marks", |run| run.snapshots != Some(false)),
+    by("frames lost, as tier memory may", |run| run.faults.power || run.faults.kill),
 ];
 
 /// What runs of this kind could have met, and did not.

@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 
 use ticktape::Nanos;
 use ticktape::client::Client;
-use ticktape::link::{ClientConfig, CloseReason, Event, SenderConfig};
+use ticktape::link::{ClientConfig, CloseReason, Event, HistoryGap, SenderConfig, Tier};
 use ticktape_nic::Nic;
 
 use crate::host::DATAGRAM_BYTES;
@@ -29,10 +29,16 @@ pub(crate) struct Customer {
     link: Client<SimRx, SimTx>,
     /// What it asked for, by epoch and seq.
     pub(crate) asked: BTreeMap<(u32, u64), Vec<u8>>,
-    /// What it was promised: inputs of an epoch before a seq.
-    pub(crate) promised: BTreeMap<u32, u64>,
+    /// What it was promised: inputs of an epoch before a seq, by a reign.
+    pub(crate) promised: BTreeMap<(u32, u32), u64>,
     /// What it was told, by event seq.
     pub(crate) told: BTreeMap<u64, Told>,
+    /// By which reign.
+    pub(crate) told_by: BTreeMap<u64, u32>,
+    /// What it is promised by.
+    tier: Tier,
+    reign: u32,
+    has_lost_inputs: bool,
     next_event: u64,
     pub(crate) reconnects: u64,
     pub(crate) events_too_old: u64,
@@ -48,6 +54,7 @@ impl Customer {
         address: SocketAddrV4,
         server: SocketAddrV4,
         network: &Network,
+        tier: Tier,
     ) -> Self {
         Customer {
             session,
@@ -59,6 +66,10 @@ impl Customer {
             asked: BTreeMap::new(),
             promised: BTreeMap::new(),
             told: BTreeMap::new(),
+            told_by: BTreeMap::new(),
+            tier,
+            reign: 0,
+            has_lost_inputs: false,
             next_event: 1,
             reconnects: 0,
             events_too_old: 0,
@@ -86,8 +97,9 @@ impl Customer {
     /// One duty cycle.
     pub(crate) fn poll(&mut self, now: Nanos) -> Result<usize, Complaint> {
         let mut complaint = None;
-        let (told, next_event, promised) = (&mut self.told, &mut self.next_event, &mut self.promised);
+        let Customer { told, told_by, next_event, promised, reign, tier, has_lost_inputs, .. } = self;
         let (epoch, reconnects, too_old) = (self.client_epoch, &mut self.reconnects, &mut self.events_too_old);
+        let may_lose = *tier == Tier::Memory;
         let work = self.link.poll(now, |event| match event {
             Event::Output { event_seq, message } => {
                 if event_seq != *next_event {
@@ -97,14 +109,23 @@ impl Customer {
                 *next_event = event_seq + 1;
                 let output = message.output.to_vec();
                 told.insert(event_seq, Told { log_seq: message.log_seq, client_seq: message.client_seq, output });
+                told_by.insert(event_seq, *reign);
             }
-            Event::Acked { next } | Event::Opened { committed_next: next, .. } => {
-                let before = promised.entry(epoch).or_insert(1);
-                if next < *before {
-                    let what = format!("inputs before {before} were acknowledged, now only those before {next}");
-                    complaint.get_or_insert(("acknowledgements are not taken back", what));
+            Event::Acked { next } => {
+                let wrong = promise(promised, (epoch, *reign), next);
+                complaint = complaint.take().or(wrong);
+            }
+            Event::Opened { appliance_epoch, tier: said, committed_next } => {
+                *reign = appliance_epoch;
+                if said != *tier {
+                    complaint.get_or_insert(("tiers are told as they are", format!("{said:?} for {tier:?}")));
                 }
-                *before = next.max(*before);
+                let wrong = promise(promised, (epoch, *reign), committed_next);
+                complaint = complaint.take().or(wrong);
+            }
+            Event::Resync { gap: HistoryGap::Rewound, next, .. } if may_lose => {
+                told.split_off(&next);
+                *next_event = next;
             }
             Event::Resync { gap, from, next } => {
                 if next < from {
@@ -116,11 +137,17 @@ impl Customer {
             }
             Event::Disconnected => *reconnects += 1,
             Event::Closed(CloseReason::Done) => {}
+            Event::Closed(CloseReason::InputsLost { .. }) if may_lose => *has_lost_inputs = true,
             Event::Closed(reason) => {
                 complaint.get_or_insert(("links stay open", reason.to_string()));
             }
         });
         complaint.map_or(Ok(work), Err)
+    }
+
+    /// Whether the box has just said that it lost what it had acknowledged, as tier `memory` may: then a new incarnation is needed.
+    pub(crate) fn has_lost_inputs(&mut self) -> bool {
+        std::mem::take(&mut self.has_lost_inputs)
     }
 
     /// Whether everything it asked for is acknowledged.
@@ -132,6 +159,14 @@ impl Customer {
     pub(crate) fn next_event(&self) -> u64 {
         self.next_event
     }
+}
+
+/// Takes down that inputs before `next` are acknowledged.
+fn promise(promised: &mut BTreeMap<(u32, u32), u64>, by: (u32, u32), next: u64) -> Option<Complaint> {
+    let before = promised.range((by.0, 0)..=(by.0, u32::MAX)).map(|(_, &next)| next).max().unwrap_or(1);
+    promised.insert(by, next.max(before));
+    let what = || format!("inputs before {before} were acknowledged, now only those before {next}");
+    (next < before).then(|| ("acknowledgements are not taken back", what()))
 }
 
 #[allow(clippy::too_many_arguments)] // All of it is who it is.

@@ -18,6 +18,10 @@ pub(crate) struct Ledger {
     last_stamp: Timestamp,
     /// The last frame that anyone was told to be committed.
     pub(crate) committed: Seq,
+    /// The last frame that has to survive whatever comes.
+    pub(crate) durable: Seq,
+    /// Reigns whose last frames are lost, as tier `memory` may lose them, and what is left of them.
+    lost: BTreeMap<u32, Seq>,
 }
 
 impl Ledger {
@@ -46,22 +50,47 @@ impl Ledger {
         Ok(())
     }
 
-    /// The box is back, with the log up to `recovered`; `found` is what is on its disk. Where starts were cut off since it was seen last,
+    /// Of what this reign had sequenced only that up to `left` is left. What it said of the rest is void.
+    pub(crate) fn lose(&mut self, reign: u32, left: Seq) {
+        self.lost.insert(reign, left);
+        self.committed = self.committed.min(left);
+    }
+
+    /// Whether what the client was told by this event was lost since, with the reign that told it.
+    pub(crate) fn is_void(&self, customer: &Customer, event_seq: u64) -> bool {
+        let reign = customer.told_by.get(&event_seq);
+        let left = reign.and_then(|reign| self.lost.get(reign));
+        left.is_some_and(|left| customer.told.get(&event_seq).is_some_and(|told| told.log_seq > left.0))
+    }
+
+    /// The box is back, with the log up to `recovered`; `found` is what is on its disk from seq `first` on: what is not, snapshots cover. Where starts were cut off since it was seen last,
     /// what nobody was told of may have been replaced by the beginnings of their reigns, which nobody saw.
-    pub(crate) fn recover(&mut self, recovered: Seq, found: &[Vec<u8>], has_cut_off_starts: bool) -> Result<(), Wrong> {
-        if recovered < self.committed {
-            let what = format!("recovered up to {recovered}, acknowledged up to {}", self.committed);
+    pub(crate) fn recover(
+        &mut self,
+        recovered: Seq,
+        first: Seq,
+        found: &[Vec<u8>],
+        has_cut_off_starts: bool,
+    ) -> Result<(), Wrong> {
+        if recovered < self.durable {
+            let what = format!("recovered up to {recovered}, acknowledged up to {}", self.durable);
             return Err(("nothing acknowledged is lost", what));
         }
-        if (found.len() as u64) < recovered.0 {
-            let what = format!("{} frames can be read of {recovered} that were recovered", found.len());
+        let covered = (first.0 - 1) as usize;
+        if covered as u64 > recovered.0 || covered > self.frames.len() {
+            let what = format!("the log begins at {first}, recovered up to {recovered} of {}", self.last());
+            return Err(("compaction keeps what recovery needs", what));
+        }
+        let wanted = recovered.0 as usize - covered;
+        if found.len() < wanted {
+            let what = format!("{} frames can be read of {wanted} that were recovered from {first} on", found.len());
             return Err(("the log can be read", what));
         }
-        let found = &found[..recovered.0 as usize];
-        let same = self.frames.iter().zip(found).take_while(|(seen, found)| seen == found).count();
+        let found: Vec<Vec<u8>> = self.frames[..covered].iter().chain(&found[..wanted]).cloned().collect();
+        let same = self.frames.iter().zip(&found).take_while(|(seen, found)| seen == found).count();
         let is_beginning = |bytes: &Vec<u8>| Frame::decode(bytes).is_ok_and(|frame| frame.kind == Kind::EpochChange);
         let is_explained =
-            has_cut_off_starts && same as u64 >= self.committed.0 && found[same..].iter().all(is_beginning);
+            has_cut_off_starts && same as u64 >= self.durable.0 && found[same..].iter().all(is_beginning);
         if same < found.len() && !is_explained {
             if same < self.frames.len() {
                 return Err(("the order is the same everywhere", format!("seq {} came back different", same + 1)));
@@ -121,11 +150,11 @@ impl<S: Service> Replay<S> {
     }
 
     /// What a client was told is what the log comes to.
-    pub(crate) fn check_told(&self, customer: &Customer) -> Result<(), Wrong> {
+    pub(crate) fn check_told(&self, ledger: &Ledger, customer: &Customer) -> Result<(), Wrong> {
         let nothing = BTreeMap::new();
         let due = self.told.get(&SessionId(customer.session)).unwrap_or(&nothing);
         for (event_seq, told) in &customer.told {
-            if due.get(event_seq) != Some(told) {
+            if due.get(event_seq) != Some(told) && !ledger.is_void(customer, *event_seq) {
                 let what = match due.get(event_seq) {
                     None => {
                         format!("session {} was told event {event_seq}, which the log does not make", customer.session)
@@ -143,11 +172,11 @@ impl<S: Service> Replay<S> {
 }
 
 /// Every input stands in the order once, in the order it was sent, as it was sent; and every acknowledged one stands there.
-pub(crate) fn check_effects(frames: &[Vec<u8>], customers: &[Customer]) -> Result<(), Wrong> {
+pub(crate) fn check_effects(ledger: &Ledger, customers: &[Customer]) -> Result<(), Wrong> {
     const NAME: &str = "every input takes effect once";
     let mut last: BTreeMap<u64, (u32, u64)> = BTreeMap::new();
     let mut found: BTreeMap<(u64, u32), u64> = BTreeMap::new();
-    for bytes in frames {
+    for bytes in ledger.frames() {
         let frame = Frame::view(bytes).expect("it was decoded");
         if frame.kind != Kind::SessionInput {
             continue;
@@ -163,14 +192,19 @@ pub(crate) fn check_effects(frames: &[Vec<u8>], customers: &[Customer]) -> Resul
         if asked.and_then(|customer| customer.asked.get(&place)).map(Vec::as_slice) != Some(command) {
             return Err((NAME, format!("session {session} never asked for what stands at seq {}", frame.seq)));
         }
-        let count = found.entry((session, origin.client_epoch)).or_insert(0);
+        // Where inputs were lost with all that was known of their session, it goes on with what its client still holds.
+        let passed = if ledger.lost.is_empty() { 0 } else { origin.client_seq - 1 };
+        let count = found.entry((session, origin.client_epoch)).or_insert(passed);
         *count += 1;
         if *count != origin.client_seq {
             return Err((NAME, format!("session {session}: {place:?} at seq {} is its number {count}", frame.seq)));
         }
     }
     for customer in customers {
-        for (&epoch, &next) in &customer.promised {
+        // From the first loss on a box may take a client's word for what it had acknowledged.
+        let first_loss = ledger.lost.keys().next().copied().unwrap_or(u32::MAX);
+        let promised = customer.promised.iter().filter(|((_, reign), _)| *reign < first_loss);
+        for (&(epoch, _), &next) in promised {
             let count = found.get(&(customer.session, epoch)).copied().unwrap_or(0);
             if count + 1 < next {
                 let what = format!(

@@ -30,6 +30,8 @@ pub struct Faults {
     pub clients: bool,
     /// The disk is full for a while.
     pub full: bool,
+    /// Bits of snapshots flip on the disk.
+    pub rot: bool,
 }
 
 impl Faults {
@@ -43,6 +45,7 @@ impl Faults {
         stall: true,
         clients: true,
         full: true,
+        rot: true,
     };
     /// None: only the order of polls is chance.
     pub const NONE: Faults = Faults {
@@ -54,6 +57,7 @@ impl Faults {
         stall: false,
         clients: false,
         full: false,
+        rot: false,
     };
 
     /// The kinds in a list such as `power,network`; `all` and `none` are lists, too.
@@ -93,7 +97,7 @@ impl Faults {
         self
     }
 
-    fn kinds_mut(&mut self) -> [(&'static str, &mut bool); 8] {
+    fn kinds_mut(&mut self) -> [(&'static str, &mut bool); 9] {
         [
             ("power", &mut self.power),
             ("kill", &mut self.kill),
@@ -103,6 +107,7 @@ impl Faults {
             ("stall", &mut self.stall),
             ("clients", &mut self.clients),
             ("full", &mut self.full),
+            ("rot", &mut self.rot),
         ]
     }
 }
@@ -131,18 +136,20 @@ pub struct SimConfig {
     pub clients: usize,
     /// What may strike.
     pub faults: Faults,
+    /// Whether boxes take snapshots; by chance where it is not said.
+    pub snapshots: Option<bool>,
 }
 
 impl SimConfig {
     /// A run of 400 steps with three clients and every fault.
     pub fn new(seed: u64) -> Self {
-        SimConfig { seed, steps: 400, clients: 3, faults: Faults::ALL }
+        SimConfig { seed, steps: 400, clients: 3, faults: Faults::ALL, snapshots: None }
     }
 }
 
 impl fmt::Display for SimConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SimConfig { seed, steps, clients, faults } = self;
+        let SimConfig { seed, steps, clients, faults, .. } = self;
         let plural = if *clients == 1 { "" } else { "s" };
         write!(f, "seed {seed}, {steps} steps, {clients} client{plural}, faults {faults}")
     }

@@ -7,15 +7,19 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ticktape::config::ApplianceConfig;
+use ticktape::link::Tier;
 use ticktape::pipeline::StartError;
+use ticktape::shadow::ShadowError;
 use ticktape::{Encode, Invariants, Seq, Service};
-use ticktape_journal::{JournalError, JournalReader};
+use ticktape_journal::JournalError;
 
 use crate::clock::{SimClock, WorldTime};
 use crate::coverage::Coverage;
 use crate::customer::Customer;
 use crate::disk::{DiskConfig, DiskFaults, Loss, Medium};
-use crate::host::{Boot, DATAGRAM_BYTES, Host, Pollable, Progress, config};
+use crate::host::{
+    Beside, Boot, DATAGRAM_BYTES, Host, Pollable, Progress, Retention, Surroundings, config, may_rot, read_log,
+};
 use crate::ledger::{Ledger, Replay, Wrong, check_effects};
 use crate::nic::{LinkFaults, Network, QueueConfig};
 use crate::rng::{Ppm, Rng, Seed};
@@ -61,15 +65,20 @@ pub(crate) struct World<'a, S: Service, G> {
     host: Option<Box<Host<S>>>,
     customers: Vec<Customer>,
     ledger: Ledger,
+    retention: Retention<S>,
+    /// Snapshots that were made to rot.
+    rotten: usize,
     choose: Rng,
     fate: Rng,
     inputs: Rng,
     /// How often each part is polled, beside the others: cores of unequal speed.
-    speeds: [u64; 6],
+    speeds: [u64; Pollable::ALL.len()],
     stalled: Option<(usize, u32)>,
     has_bad_disk: bool,
     idle: u32,
     starts: u64,
+    /// The epoch of the last.
+    reign: u32,
     failed_starts: u32,
     /// A start was cut off or failed since the box was up last.
     has_cut_off_starts: bool,
@@ -95,16 +104,16 @@ where
         let disk = DiskConfig { alignment: *shape.pick(&[512, 512, 4096]), ..DiskConfig::default() };
         let medium = Medium::new(seed, &time, disk);
         medium.set_trace(&trace, Who::Disk(BOX));
+        let appliance = config(SERVER, &mut shape, sim.snapshots);
         let clients = sim.clients as u64;
         let customer = |index: u64| {
             let address = SocketAddrV4::new(Ipv4Addr::new(10, 0, 1, index as u8 + 1), 5000);
-            Customer::new(index + 1, S::SCHEMA_VERSION, address, SERVER, &network)
+            Customer::new(index + 1, S::SCHEMA_VERSION, address, SERVER, &network, appliance.tier)
         };
         World {
             sim,
             service,
             gen_input,
-            appliance: config(SERVER, &mut shape),
             queues: QueueConfig {
                 rx_slots: *shape.pick(&[4, 64]),
                 tx_slots: *shape.pick(&[2, 16]),
@@ -112,6 +121,9 @@ where
                 block: Ppm::percent(*shape.pick(&[0, 0, 20])),
             },
             customers: (0..clients).map(customer).collect(),
+            retention: Retention::new(&appliance, service),
+            rotten: 0,
+            appliance,
             medium,
             clock: SimClock::new(&time),
             network,
@@ -126,6 +138,7 @@ where
             has_bad_disk: shape.chance(Ppm::percent(30)),
             idle: 0,
             starts: 0,
+            reign: 0,
             failed_starts: 0,
             has_cut_off_starts: false,
             step: 0,
@@ -200,6 +213,7 @@ where
             (faults.stall, 30),
             (faults.clients, 10),
             (faults.full, 8),
+            (faults.rot, 6),
         ];
         let mut draw = self.fate.below(1000);
         let mut stroke = None;
@@ -221,7 +235,8 @@ where
             Some((4, _)) => self.disturb_clock(),
             Some((5, _)) => self.stall(),
             Some((6, _)) => self.restart_a_client(),
-            Some(_) => self.fill_disk(),
+            Some((7, _)) => self.fill_disk(),
+            Some(_) => self.rot(),
         }
         let polls = self.choose.between(1, 40);
         self.polls(polls)
@@ -376,6 +391,16 @@ where
         self.tell_fault("full", || format!("disk of {capacity} bytes"));
     }
 
+    fn rot(&mut self) {
+        let Some(path) = may_rot(&self.medium, &self.appliance, &mut self.fate) else { return };
+        let name = path.to_string_lossy();
+        if self.medium.rot(&name) {
+            self.rotten += 1;
+            self.meet("snapshots rotten", 1);
+            self.tell_fault("rot", || name.to_string());
+        }
+    }
+
     // The box starts.
 
     fn start(&mut self, is_calm: bool) -> Result<(), Wrong> {
@@ -392,7 +417,9 @@ where
             queues: self.queues,
             seed: Seed(self.sim.seed).child("start", self.starts),
         };
+        let errors = self.medium.counters().errors;
         let started = Host::<S>::start(&boot);
+        let met_errors = self.medium.counters().errors > errors;
         let was_cut_off = self.medium.is_fuse_blown();
         self.medium.set_fuse(None);
         self.has_cut_off_starts |= started.is_err();
@@ -410,18 +437,24 @@ where
                 self.meet("power lost in recovery", 1);
                 Ok(())
             }
-            Err(error) => self.failed_start(&error, is_calm),
+            Err(error) => self.failed_start(&error, met_errors, is_calm),
         }
     }
 
     /// A disk that fails or is full may keep a box from starting, for as long as it does.
-    fn failed_start(&mut self, error: &StartError, is_calm: bool) -> Result<(), Wrong> {
+    fn failed_start(&mut self, error: &StartError, met_errors: bool, is_calm: bool) -> Result<(), Wrong> {
         let is_disk = matches!(
             error,
             StartError::Journal(
                 JournalError::Disk { .. } | JournalError::NoSpace { .. } | JournalError::WriteZero { .. }
             )
         );
+        // So does one from which the snapshots can't be read now.
+        let has_no_beginning = matches!(
+            error,
+            StartError::Journal(JournalError::SnapshotGap { .. } | JournalError::NoBeginning { .. })
+        );
+        let is_disk = is_disk || met_errors && has_no_beginning;
         let text = error.to_string();
         self.trace.tell(Who::Host(BOX), || What::StartFailed { why: text.clone() });
         if is_calm || !is_disk {
@@ -438,16 +471,27 @@ where
     }
 
     fn begin(&mut self, mut host: Host<S>) -> Result<(), Wrong> {
-        let found = self.read_log()?;
+        let (first, found) = read_log(&self.medium, &self.appliance.dir)?;
         self.meet("recoveries", 1);
+        self.meet("recoveries from a snapshot", u64::from(host.snapshot > Seq::ZERO));
+        self.meet("snapshot fallbacks", u64::from(host.passed_over > 0));
         self.meet("recoveries that cut a torn tail", u64::from(host.cut));
-        self.meet("frames lost, none of them acknowledged", self.ledger.last().0.saturating_sub(host.recovered.0));
+        let lost = self.ledger.last().0.saturating_sub(host.recovered.0);
+        self.meet("frames lost, none of them acknowledged", lost);
+        let has_lost = lost > 0 && self.appliance.tier == Tier::Memory;
+        self.meet("frames lost, as tier memory may", if has_lost { lost } else { 0 });
         let (recovered, epoch, cut) = (host.recovered, host.epoch, host.cut);
         self.trace.tell(Who::Host(BOX), || What::Start { recovered: recovered.0, epoch, cut });
-        self.ledger.recover(recovered, &found, self.has_cut_off_starts)?;
+        self.ledger.recover(recovered, first, &found, self.has_cut_off_starts)?;
+        if has_lost {
+            self.ledger.lose(self.reign, recovered);
+        }
+        self.reign = epoch;
+        self.retention.oracle.forget_after(recovered, self.service);
         self.has_cut_off_starts = false;
         for customer in &self.customers {
-            if let Some(told) = customer.told.values().find(|told| told.log_seq > recovered.0) {
+            let told = customer.told.iter().find(|&(_, told)| told.log_seq > recovered.0);
+            if let Some((_, told)) = told.filter(|(event_seq, _)| !self.ledger.is_void(customer, **event_seq)) {
                 let what = format!(
                     "session {} was told of seq {}, recovered up to {recovered}",
                     customer.session, told.log_seq
@@ -458,24 +502,20 @@ where
         let replay = Replay::<S>::of(self.ledger.frames(), recovered, self.service, self.appliance.limits)?;
         let digest = replay.check_equals(host.machine())?;
         self.fold(digest);
+        self.with_retention(|retention, frames, world| retention.check_start(world, frames, first))?;
         self.observe(&mut host)?;
         self.fold(recovered.0 ^ u64::from(epoch) << 32);
         self.host = Some(Box::new(host));
         Ok(())
     }
 
-    /// All frames on the disk. No fault strikes meanwhile: it is the world that looks.
-    fn read_log(&mut self) -> Result<Vec<Vec<u8>>, Wrong> {
-        let faults = self.medium.replace_faults(DiskFaults::NONE);
-        let wrong = |error: JournalError| ("the log can be read", error.to_string());
-        let mut reader = JournalReader::open_on(self.medium.open(), &self.appliance.dir, Seq::FIRST).map_err(wrong)?;
-        let mut found = Vec::new();
-        while let Some(frame) = reader.next().map_err(wrong)? {
-            found.push(frame.to_vec());
-        }
-        drop(reader);
-        self.medium.replace_faults(faults);
-        Ok(found)
+    /// Looks at what is kept on the disk.
+    fn with_retention(
+        &mut self,
+        look: impl FnOnce(&mut Retention<S>, &[Vec<u8>], &Surroundings<'_, S::Config>) -> Result<(), Wrong>,
+    ) -> Result<(), Wrong> {
+        let world = surroundings(&self.appliance, self.service, &self.medium, self.rotten);
+        look(&mut self.retention, self.ledger.frames(), &world)
     }
 
     fn observe(&mut self, host: &mut Host<S>) -> Result<(), Wrong> {
@@ -533,6 +573,10 @@ where
     fn poll_customer(&mut self, index: usize) -> Result<(), Wrong> {
         let before = self.customers[index].next_event();
         let work = self.customers[index].poll(self.time.now())?;
+        if self.customers[index].has_lost_inputs() {
+            self.customers[index].restart(&self.network);
+            self.meet("acknowledged inputs lost, as tier memory may", 1);
+        }
         let after = self.customers[index].next_event();
         if after != before {
             self.tell_told(index, before);
@@ -551,14 +595,22 @@ where
         };
         let part = Pollable::ALL[index];
         let before = host.progress();
-        let work = host.poll(part, &self.clock);
+        let work = host.poll(part, &self.clock, self.service);
         self.tell_progress(before, host.progress());
         let checked = match part {
-            Pollable::Sequencer if work > 0 => self.observe(&mut host),
+            Pollable::Sequencer | Pollable::Housekeeping if work > 0 => self.observe(&mut host),
             Pollable::Executor if work > 0 || host.step_error().is_some() => self.check_state(&host),
             _ => Ok(()),
         };
+        let checked = checked.and_then(|()| match part {
+            Pollable::Shadow | Pollable::Journaler | Pollable::Housekeeping => {
+                self.with_retention(|retention, frames, world| retention.look(&host, world, frames))
+            }
+            _ => Ok(()),
+        });
         self.ledger.committed = self.ledger.committed.max(host.committed());
+        self.ledger.durable = self.ledger.durable.max(Seq(host.progress().durable));
+        let checked = checked.and_then(|()| check_shadow(&host));
         let fault = host.fault(&self.clock);
         self.host = Some(host);
         self.pass_time(work);
@@ -623,10 +675,16 @@ where
         self.kill("ended")
     }
 
+    fn check_bounded(&self) -> Result<(), Wrong> {
+        let Some(host) = &self.host else { return Ok(()) };
+        self.retention.check_bounded(host, &surroundings(&self.appliance, self.service, &self.medium, self.rotten))
+    }
+
     fn come_to_rest(&mut self) -> Result<(), Wrong> {
         let until = self.time.now() + PROGRESS_NS_MAX;
         while !self.is_at_rest() {
             if self.time.now() > until {
+                self.check_bounded()?;
                 let waiting = self.customers.iter().filter(|customer| !customer.is_drained()).count();
                 let what = format!(
                     "after {} s without faults {waiting} clients wait, committed {} of {}",
@@ -649,16 +707,18 @@ where
         let sessions = host.machine().sessions();
         host.machine().applied() == self.ledger.last()
             && host.committed() == self.ledger.last()
+            && host.is_kept_in_order()
             && self.customers.iter().all(|customer| {
                 let events = sessions.get(ticktape::SessionId(customer.session)).map_or(0, |state| state.event_seq);
                 customer.is_drained() && customer.next_event() == events + 1
             })
+            && self.check_bounded().is_ok()
     }
 
     fn check_all(&mut self) -> Result<(), Wrong> {
-        check_effects(self.ledger.frames(), &self.customers)?;
+        check_effects(&self.ledger, &self.customers)?;
         let replay = Replay::<S>::of(self.ledger.frames(), self.ledger.last(), self.service, self.appliance.limits)?;
-        self.customers.iter().try_for_each(|customer| replay.check_told(customer))?;
+        self.customers.iter().try_for_each(|customer| replay.check_told(&self.ledger, customer))?;
         if let Some(host) = &self.host {
             let digest = replay.check_equals(host.machine())?;
             self.fold(digest);
@@ -706,9 +766,28 @@ where
             ("client reconnects", reconnects),
             ("events too old", too_old),
             ("frames sequenced", self.ledger.last().0),
+            ("states compared at marks", self.retention.oracle.compared()),
         ] {
             self.meet(name, times);
         }
+    }
+}
+
+fn surroundings<'a, C>(
+    config: &'a ApplianceConfig,
+    service: &'a C,
+    medium: &'a Medium,
+    rotten: usize,
+) -> Surroundings<'a, C> {
+    Surroundings { config, service, medium, unsound: rotten + medium.counters().errors as usize }
+}
+
+/// A shadow that can go no further for another reason than a bad disk has found something.
+fn check_shadow<S: Service>(host: &Host<S>) -> Result<(), Wrong> {
+    match host.shadow_error() {
+        Some(ShadowError::Step(error)) => Err(("states and outputs agree at marks", error.to_string())),
+        Some(error) if !host.beside().is_some_and(Beside::is_failed_by_disk) => Err(("the shadow goes on", error.to_string())),
+        _ => Ok(()),
     }
 }
 

@@ -30,7 +30,7 @@ use crate::control::CONTROL_QUEUE_MAX;
 use crate::egress::Egress;
 use crate::executor::{Deadline, Executor};
 use crate::feed::{self, FeedSession, Publisher};
-use crate::journaler::Journaler;
+use crate::journaler::{Journaler, UNHURRIED_NS};
 use crate::link::Tier;
 use crate::log::{LogWriter, SequencedClock};
 use crate::mark::DIGESTS_MAX;
@@ -43,10 +43,6 @@ use crate::shadow::Covered;
 
 /// The stream that client commands carry.
 const STREAM_ID: u16 = 2;
-
-/// At tier `memory` the journal follows this far behind: nobody waits for it, and a write for each input would cost the
-/// thread it shares a doorbell each (20 µs in a virtual machine). What it adds to a crash's loss is within what the tier says.
-const UNHURRIED_JOURNAL_NS: u64 = 200_000;
 
 /// A silent feed says at least this often that it lives, as receivers of the protocol expect.
 pub(super) const FEED_HEARTBEAT_NS: u64 = 1_000_000_000;
@@ -355,7 +351,7 @@ where
     let feed_nic = config.feed.as_ref().map(|feed| open_feed(feed, config)).transpose()?;
     let repair = config.feed.as_ref().and_then(|feed| feed.repair);
     let repair = repair.map(|address| feed_server::Ports::open(address, config.datagram_bytes_max)).transpose()?;
-    let Start { mut journal, recovered, machine, mut sessions, events, account } =
+    let Start { mut journal, recovered, machine, mut sessions, events, account, .. } =
         recovery::start::<S>(config, service, egress_config(config, 0, S::SCHEMA_VERSION))?;
     journal.keep_workers_off(no_workers);
     if config.journal.strategy == StrategyChoice::Auto {
@@ -385,7 +381,7 @@ where
     let mut journaler = Journaler::new(journal_frames, journal, ring.durable, latency(last));
     begin_epoch::<S>(&mut log, &mut journaler, epoch)?;
     if config.tier == Tier::Memory {
-        journaler.set_patience(UNHURRIED_JOURNAL_NS);
+        journaler.set_patience(UNHURRIED_NS);
     }
 
     let mut outputs = RingBuilder::new(output_ring_config(config)).heap();

@@ -26,6 +26,10 @@ pub struct Start<S: Service, D: Disk> {
     pub sessions: SessionLinks,
     /// The latest public events of the log, where there is a feed of them.
     pub events: Option<Recent>,
+    /// The frame after which the snapshot was taken that it was rebuilt from; 0 where there was none.
+    pub snapshot: Seq,
+    /// Newer snapshots that were passed over.
+    pub passed_over: usize,
     /// What it was rebuilt from, in words.
     pub account: String,
 }
@@ -80,12 +84,13 @@ pub fn start_on<S: Service, D: Disk, R: Disk>(
             }
         }
     }
+    let (at, passed_over) = (snapshot.as_ref().map_or(Seq::ZERO, |meta| meta.seq), rejected.len());
     let begun =
         snapshot.map_or_else(|| "the beginning".to_string(), |meta| format!("the snapshot after seq {}", meta.seq));
     let frames = machine.applied().next().0 - from.0;
-    let passed_over = rejected.iter().map(|reason| format!("; passed over: {reason}"));
-    let account = format!("{begun} and {frames} frames of the log{}", passed_over.collect::<String>());
-    Ok(Start { journal, recovered, machine, sessions, events, account })
+    let reasons = rejected.iter().map(|reason| format!("; passed over: {reason}"));
+    let account = format!("{begun} and {frames} frames of the log{}", reasons.collect::<String>());
+    Ok(Start { journal, recovered, machine, sessions, events, snapshot: at, passed_over, account })
 }
 
 /// Opens the journal with what a snapshot covers of it.

@@ -36,6 +36,11 @@ pub(super) struct Inode {
 }
 
 impl Inode {
+    /// A copy that nobody has open.
+    pub(super) fn unopened(&self) -> Inode {
+        Inode { opens: 0, ..self.clone() }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.now.len()
     }

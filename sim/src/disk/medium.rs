@@ -243,6 +243,42 @@ impl State {
         Ok(())
     }
 
+    fn copy(&self) -> State {
+        let changed = self.changes.iter().filter_map(|(_, change)| match change {
+            Change::Make(_, inode) => Some(*inode),
+            _ => None,
+        });
+        let named: BTreeSet<usize> =
+            self.names.values().chain(self.durable_names.values()).copied().chain(changed).collect();
+        // Files that have lost their names keep their numbers, and nothing else.
+        let inodes = self
+            .inodes
+            .iter()
+            .enumerate()
+            .map(|(index, inode)| if named.contains(&index) { inode.unopened() } else { Inode::default() });
+        State {
+            // Whoever looks needs room to look.
+            config: DiskConfig { capacity: 1 << 40, ..self.config },
+            faults: DiskFaults::NONE,
+            rng: self.rng.clone(),
+            time: WorldTime::new(),
+            inodes: inodes.collect(),
+            dirs: self.dirs.clone(),
+            names: self.names.clone(),
+            durable_names: self.durable_names.clone(),
+            changes: self.changes.clone(),
+            locks: BTreeMap::new(),
+            disks: 0,
+            number: self.number,
+            generation: self.generation,
+            fuse: None,
+            stalled_until: 0,
+            counters: MediumCounters::default(),
+            trace: Trace::default(),
+            who: self.who,
+        }
+    }
+
     fn torn_since(&self, before: MediumCounters, path: &Path) -> What {
         let now = self.counters;
         What::Torn {
@@ -398,6 +434,17 @@ impl Medium {
         true
     }
 
+    /// Flips one bit of what a file holds; a name that is none, or a bit beyond its end, is nothing.
+    pub fn rot_bit(&self, path: &Path, bit: usize) {
+        let mut state = self.lock();
+        let state = &mut *state;
+        let inode = state.names.get(path).copied().filter(|&inode| bit < 8 * state.inodes[inode].len());
+        if let Some(inode) = inode {
+            state.inodes[inode].rot(bit);
+            state.counters.rotten_bits += 1;
+        }
+    }
+
     /// What it did.
     pub fn counters(&self) -> MediumCounters {
         self.lock().counters
@@ -406,6 +453,20 @@ impl Medium {
     /// The names of all files, in order.
     pub fn files(&self) -> Vec<PathBuf> {
         self.lock().names.keys().cloned().collect()
+    }
+
+    /// A disk of its own, with the contents of this one and a time and chance of its own: to be looked at without a trace.
+    #[must_use]
+    pub fn copy(&self) -> Medium {
+        Medium(Arc::new(Mutex::new(self.lock().copy())))
+    }
+
+    /// A copy, as this one would be if the power were lost now.
+    #[must_use]
+    pub fn after_power_loss(&self, loss: Loss) -> Medium {
+        let copy = self.copy();
+        copy.lose_power(loss);
+        copy
     }
 
     /// A file's bytes as they would be read now.

@@ -1,19 +1,24 @@
 //! One box: the stages of an appliance, as they are live, over a simulated network and disk.
 //!
-//! They are wired as `pipeline` wires them, and each is polled when the world says so. What is not here: snapshots, the feed, and
-//! what replicas ask for.
+//! They are wired as `pipeline` wires them, and each is polled when the world says so. What is not here: the feed, and what replicas
+//! ask for.
+
+mod oracle;
+mod retention;
+mod shadow;
 
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
 
-use ticktape::config::ApplianceConfig;
+use ticktape::config::{ApplianceConfig, SnapshotConfig};
 use ticktape::control::CONTROL_QUEUE_MAX;
 use ticktape::egress::Egress;
 use ticktape::executor::{Deadline, Executor};
-use ticktape::journaler::Journaler;
+use ticktape::journaler::{Journaler, UNHURRIED_NS};
 use ticktape::link::{DATA_OVERHEAD_BYTES, EventMessage, Tier};
 use ticktape::log::{LogWriter, SequencedClock};
 use ticktape::machine::{Machine, StepLimits};
+use ticktape::mark::{Cadence, DIGESTS_MAX};
 use ticktape::metrics::{Arrivals, Part, StageLatency};
 use ticktape::outputs::OutputWriter;
 use ticktape::payload::EpochChange;
@@ -21,6 +26,7 @@ use ticktape::pipeline::StartError;
 use ticktape::pipeline::recovery::{Start, start_on};
 use ticktape::pipeline::rings::{egress_config, output_ring_config, ring_builder};
 use ticktape::sequencer::{Sequencer, SequencerConfig};
+use ticktape::shadow::{Covered, ShadowError};
 use ticktape::{Kind, Nanos, Seq, Service};
 use ticktape_journal::{JournalConfig, Salts, Strategy, StrategyChoice};
 use ticktape_nic::Nic;
@@ -30,6 +36,10 @@ use crate::clock::{SimClock, WorldTime};
 use crate::disk::{Medium, SimDisk};
 use crate::nic::{Network, QueueConfig, SimRx, SimTx};
 use crate::rng::{Rng, Seed};
+
+pub(crate) use oracle::Oracle;
+pub(crate) use retention::{Retention, Surroundings, may_rot, read_log};
+pub(crate) use shadow::Beside;
 
 /// The stream that client commands carry.
 const STREAM_ID: u16 = 2;
@@ -62,26 +72,29 @@ pub enum Pollable {
     Publisher,
     /// Lets outputs go.
     Egress,
+    /// Takes snapshots.
+    Shadow,
     /// What each of them does once a millisecond.
     Housekeeping,
 }
 
 impl Pollable {
     /// All there are.
-    pub const ALL: [Pollable; 6] = [
+    pub const ALL: [Pollable; 7] = [
         Pollable::Sequencer,
         Pollable::Journaler,
         Pollable::Executor,
         Pollable::Publisher,
         Pollable::Egress,
+        Pollable::Shadow,
         Pollable::Housekeeping,
     ];
 }
 
 /// How a box is set up: small everywhere, so that every end is near.
-pub(crate) fn config(listen: SocketAddrV4, rng: &mut Rng) -> ApplianceConfig {
+pub(crate) fn config(listen: SocketAddrV4, rng: &mut Rng, takes_snapshots: Option<bool>) -> ApplianceConfig {
     let mut config = ApplianceConfig::new(PathBuf::from("/box/journal"), listen);
-    config.tier = Tier::Local;
+    config.tier = *rng.pick(&[Tier::Local, Tier::Local, Tier::Local, Tier::Memory]);
     config.datagram_bytes_max = DATAGRAM_BYTES;
     config.window = *rng.pick(&[16, 64]);
     config.sessions_max = 8;
@@ -102,10 +115,26 @@ pub(crate) fn config(listen: SocketAddrV4, rng: &mut Rng) -> ApplianceConfig {
         salts: Salts::System,
         log_id: 0,
     };
+    config.snapshots = snapshots(rng, takes_snapshots);
     let output_bytes_max = config.datagram_bytes_max - DATA_OVERHEAD_BYTES - EventMessage::head(0, 0).len();
     config.limits =
         StepLimits { outputs_per_step_count_max: 128, outputs_per_step_bytes_max: 16 << 10, output_bytes_max };
     config
+}
+
+/// Whether and how snapshots are taken: often, so that there are several in each reign.
+fn snapshots(rng: &mut Rng, takes: Option<bool>) -> Option<SnapshotConfig> {
+    let (by_chance, compact) = (rng.below(4) > 0, rng.flip());
+    let settings = SnapshotConfig {
+        every_frames: *rng.pick(&[20, 50]),
+        every_bytes: *rng.pick(&[4 << 10, 1 << 20]),
+        every_ms: *rng.pick(&[20, 10_000]),
+        retained: *rng.pick(&[1, 2, 2, 3]),
+        bytes_per_ms: *rng.pick(&[4 << 10, 1 << 20]),
+        tail_bytes: *rng.pick(&[512, 8 << 10]),
+        compact,
+    };
+    takes.unwrap_or(by_chance).then_some(settings)
 }
 
 /// What a box is started with.
@@ -140,6 +169,12 @@ pub(crate) struct Host<S: Service> {
     observer: Follower,
     watermarks: Watermarks,
     starved_since: Option<Nanos>,
+    shadow: Option<Beside<S>>,
+    /// Whether what its snapshots cover is given up.
+    compacts: bool,
+    /// What the state was rebuilt from, and how many newer snapshots were passed over.
+    pub(crate) snapshot: Seq,
+    pub(crate) passed_over: usize,
     /// The last frame that was recovered.
     pub(crate) recovered: Seq,
     /// Whether recovery cut something off.
@@ -156,7 +191,7 @@ impl<S: Service> Host<S> {
         let open = || boot.medium.open();
         let egress = egress_config(config, 0, S::SCHEMA_VERSION);
         let started = start_on::<S, _, _>(config, boot.service, egress, open, open)?;
-        let Start { mut journal, recovered, machine, mut sessions, .. } = started;
+        let Start { mut journal, recovered, machine, mut sessions, snapshot, passed_over, .. } = started;
         let epoch = u32::try_from(recovered.last_epoch.max(machine.epoch()) + 1).expect("a few starts");
         journal.set_epoch(u64::from(epoch));
         sessions.begin(epoch, machine.sessions());
@@ -172,6 +207,9 @@ impl<S: Service> Host<S> {
         let last = machine.applied();
         let mut journaler = Journaler::new(journal_frames, journal, ring.durable, latency(last));
         begin_epoch::<S>(boot, &mut log, &mut journaler, epoch)?;
+        if config.tier == Tier::Memory {
+            journaler.set_patience(UNHURRIED_NS);
+        }
 
         let mut outputs = RingBuilder::new(output_ring_config(config)).heap();
         outputs.consumer("egress");
@@ -190,7 +228,7 @@ impl<S: Service> Host<S> {
             sessions_max: config.sessions_max,
             reorder_bytes: config.session_reorder_bytes,
         };
-        let sequencer = Sequencer::new(
+        let mut sequencer = Sequencer::new(
             rx,
             log,
             sequencer_config,
@@ -201,6 +239,14 @@ impl<S: Service> Host<S> {
         );
         let executor = Executor::new(frames, machine, output_writer, deadline, latency(last));
         let watermarks = ring.watermarks.clone();
+        let shadow = config.snapshots.map(|snapshots| {
+            let (digests, received) = rtrb::RingBuffer::new(DIGESTS_MAX);
+            sequencer.set_marks(cadence(&snapshots), received);
+            let ring = ring.tap.follow(last.next(), Horizon::Durable).expect("the ring begins there");
+            let (config, medium) = (config.clone(), boot.medium.clone());
+            let (log_id, covered) = (journaler.journal().log_id(), Covered::default());
+            Beside::new(shadow::Seed { config, medium, ring, log_id, digests, covered })
+        });
         let egress = Egress::new(tx, records, ring.watermarks, ring.commit, control_rx, sessions, latency(last));
         Ok(Host {
             sequencer,
@@ -211,6 +257,10 @@ impl<S: Service> Host<S> {
             observer,
             watermarks,
             starved_since: None,
+            shadow,
+            compacts: config.snapshots.is_some_and(|snapshots| snapshots.compact),
+            snapshot,
+            passed_over,
             recovered: last,
             cut: recovered.cut.is_some(),
             epoch,
@@ -218,7 +268,7 @@ impl<S: Service> Host<S> {
     }
 
     /// One poll; returns the work done.
-    pub(crate) fn poll(&mut self, part: Pollable, clock: &SimClock) -> usize {
+    pub(crate) fn poll(&mut self, part: Pollable, clock: &SimClock, service: &S::Config) -> usize {
         let now = clock.monotonic();
         match part {
             Pollable::Sequencer => self.sequencer.poll(now),
@@ -226,15 +276,21 @@ impl<S: Service> Host<S> {
             Pollable::Executor => self.executor.poll(now),
             Pollable::Publisher => self.published.poll(PASSED_PER_POLL_MAX, |_| {}),
             Pollable::Egress => self.egress.poll(now),
+            Pollable::Shadow => self.shadow.as_mut().map_or(0, |shadow| shadow.poll(now, service)),
             Pollable::Housekeeping => {
                 self.sequencer.housekeeping(clock.realtime(), now);
+                let marked = self.sequencer.counters().marks;
+                self.sequencer.mark(now);
+                if let Some(shadow) = self.shadow.as_ref().filter(|_| self.compacts) {
+                    self.journaler.release_before(shadow.covered().next());
+                }
                 self.journaler.housekeeping(now);
                 if self.journaler.starved().is_none() {
                     self.starved_since = None;
                 } else {
                     self.starved_since.get_or_insert(now);
                 }
-                0
+                (self.sequencer.counters().marks - marked) as usize
             }
         }
     }
@@ -249,6 +305,9 @@ impl<S: Service> Host<S> {
         if let Some(error) = self.journaler.failed() {
             return Some(format!("journal: {error}"));
         }
+        if let Some(error) = self.shadow_error() {
+            return Some(format!("shadow replica: {error}"));
+        }
         let since = self.starved_since?;
         (clock.monotonic().saturating_sub(since) >= SPACE_PATIENCE_NS).then(|| "journal: no space".to_string())
     }
@@ -258,19 +317,44 @@ impl<S: Service> Host<S> {
         self.executor.failed().map(ToString::to_string)
     }
 
+    /// Why the shadow can go no further, if it can't.
+    pub(crate) fn shadow_error(&self) -> Option<&ShadowError> {
+        self.shadow.as_ref().and_then(Beside::failed)
+    }
+
+    /// The shadow, if there is one.
+    pub(crate) fn beside(&self) -> Option<&Beside<S>> {
+        self.shadow.as_ref()
+    }
+
+    /// Segments that were given up.
+    pub(crate) fn segments_gone(&self) -> u64 {
+        let stats = self.journaler.journal().stats();
+        stats.recycled + stats.deleted
+    }
+
+    /// Whether nothing is under way that snapshots bring about: all that is durable is seen, all that may go is gone.
+    pub(crate) fn is_kept_in_order(&self) -> bool {
+        let has_seen = |shadow: &Beside<S>| {
+            let is_there = shadow.machine().is_some_and(|machine| machine.applied() == self.watermarks.durable());
+            is_there && shadow.is_idle()
+        };
+        self.shadow.as_ref().is_none_or(has_seen) && !self.journaler.journal().has_chores()
+    }
+
     /// The state.
     pub(crate) fn machine(&self) -> &Machine<S> {
         self.executor.machine()
     }
 
-    /// The last frame that is committed.
+    /// The last frame that is committed: at tier `memory` whatever was seen sequenced is.
     pub(crate) fn committed(&self) -> Seq {
-        self.watermarks.commit()
+        self.watermarks.commit().min(Seq(self.observer.next_seq().0 - 1))
     }
 
     /// How far it is, for the timeline.
     pub(crate) fn progress(&self) -> Progress {
-        let (durable, committed) = (self.watermarks.durable().0, self.watermarks.commit().0);
+        let (durable, committed) = (self.watermarks.durable().0, self.committed().0);
         Progress { durable, committed, applied: self.executor.machine().applied().0 }
     }
 
@@ -288,7 +372,21 @@ impl<S: Service> Host<S> {
         met("commands asked for again", self.egress.counters().asked);
         met("slow sessions", self.egress.counters().slow);
         met("datagrams without effect", self.sequencer.counters().link.total());
+        met("marks", self.sequencer.counters().marks);
+        met("segments compacted", self.segments_gone());
+        met("states compared at marks", self.executor.machine().compared().states);
+        let Some(shadow) = &self.shadow else { return };
+        let counters = shadow.counters();
+        met("states compared at marks", shadow.machine().map_or(0, |machine| machine.compared().states));
+        met("snapshots taken", counters.snapshots);
+        met("snapshots failed", counters.failed_snapshots);
+        met("shadow overruns", counters.overruns);
     }
+}
+
+fn cadence(snapshots: &SnapshotConfig) -> Cadence {
+    let SnapshotConfig { every_frames, every_bytes, every_ms, .. } = *snapshots;
+    Cadence { frames: every_frames, bytes: every_bytes, ns: every_ms * 1_000_000 }
 }
 
 /// Makes the new reign durable before anything else can be.
