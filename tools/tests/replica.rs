@@ -86,7 +86,11 @@ impl Process {
     }
 
     fn stop(&self) {
-        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
+        self.signal("-TERM");
+    }
+
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
     }
 }
 
@@ -247,6 +251,61 @@ fn a_replica_behind_a_lossy_feed_comes_to_the_same_digests_and_reports() {
     let (ours, theirs) = (replayed(dir.path(), &own), replayed(dir.path(), &journal));
     assert_eq!(ours, theirs, "the logs come to the same");
     assert_eq!((&ours["commands"], &ours["report_sha256"]), (&count.into(), &Value::from(reports)));
+}
+
+/// Sends additions for as long as `wanted` says, given how many there were, and waits until all are acknowledged.
+fn add(client: &mut Client<UdpRx, UdpTx>, wanted: impl Fn(u64) -> bool) -> u64 {
+    let (mut sent, begun, add) = (0, Instant::now(), counter::Command::Add(1).to_bytes());
+    let mut idler = Idler::new(IdleStrategy::Backoff);
+    while wanted(sent) || !client.link().is_drained() {
+        assert!(begun.elapsed() < PATIENCE, "no acknowledgement after {sent}");
+        let accepted = wanted(sent) && client.send(&add).is_ok();
+        sent += u64::from(accepted);
+        idler.after_round(usize::from(accepted) + client.poll(clock::monotonic_ns(), |_| {}));
+    }
+    sent
+}
+
+/// `TICKTAPE_STOPPED_S` says for how many seconds.
+#[test]
+fn a_replica_that_was_stopped_for_a_while_recovers_by_itself() {
+    let seconds = std::env::var("TICKTAPE_STOPPED_S").map_or(1, |seconds| seconds.parse().unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let (a, repair) = (free_address().to_string(), free_address().to_string());
+    let (journal, own) = (dir.path().join("journal"), dir.path().join("replica"));
+    let args = ["run", "--service", "counter", "--dir", journal.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let mut leader = Process::start(&[&args[..], &["--feed", &a, "--repair", &repair]].concat());
+    let address = leader.until("the appliance's start", |line| {
+        line.strip_prefix("counter on ")?.split(',').next()?.parse::<SocketAddrV4>().ok()
+    });
+    leader.until("the repair port", |line| line.starts_with("repair ").then_some(()));
+    let (rx, tx) = UdpNic::open(&UdpConfig::new(loopback(0))).unwrap().split();
+    let config = ClientConfig { schema: counter::Counter::SCHEMA_VERSION, ..ClientConfig::default() };
+    let mut client: Client<UdpRx, UdpTx> = Client::new(rx, tx, address, &config);
+    let own = own.to_str().unwrap();
+    let args = ["follow", "--service", "counter", "--feed", &a, "--repair", &repair, "--dir", own, "--json"];
+    let mut replica = Process::start(&args);
+    let figure = |line: &str, name: &str| serde_json::from_str::<Value>(line).ok()?[name].as_u64();
+    let is_live = |line: &str| serde_json::from_str::<Value>(line).is_ok_and(|line| line["state"] == "live");
+    replica.until("being live", |line| is_live(line).then_some(()));
+    let mut total = add(&mut client, |sent| sent < 1_000);
+    replica.signal("-STOP");
+    let stopped = Instant::now();
+    total += add(&mut client, |sent| sent < 50_000 || stopped.elapsed() < Duration::from_secs(seconds));
+    replica.signal("-CONT");
+    total += add(&mut client, |sent| sent < 1_000);
+    replica.until("being level, and live", |line| {
+        (figure(line, "applied")? > total && figure(line, "restarts")? == 0 && is_live(line)).then_some(())
+    });
+    leader.stop();
+    let (seq, digest) = leader.until("the appliance's end", |line| seq_and_digest(line, "stopped at seq ", ", state "));
+    replica.until("the last frame", |line| (figure(line, "applied")? >= seq).then_some(()));
+    replica.stop();
+    let last = replica.until("the replica's end", |line| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        (line["state"] == "stopped" && line["digest"].is_string()).then_some(line)
+    });
+    assert_eq!((last["seq"].as_u64(), last["digest"].as_str()), (Some(seq), Some(&digest[..])));
 }
 
 #[test]
