@@ -52,7 +52,7 @@ impl SentRing {
         let (len, out) = out.split_at_mut(data::LEN_BYTES);
         len.copy_from_slice(&(message_bytes as u16).to_le_bytes());
         let (out_front, out_back) = out.split_at_mut(front.len());
-        out_front.copy_from_slice(front);
+        copy(out_front, front);
         copy(out_back, back);
         let slot = self.slot(seq);
         self.starts[slot] = start;
@@ -113,6 +113,8 @@ fn copy(out: &mut [u8], from: &[u8]) {
     assert!(out.len() == len);
     // Both ends, which overlap: no loop, and no size that is not known here.
     match len {
+        // The front of a command: there is none.
+        0 => {}
         33..=64 => both_ends::<32>(out, from),
         16..=32 => both_ends::<16>(out, from),
         8..=15 => both_ends::<8>(out, from),
