@@ -134,7 +134,7 @@ pub fn seeds() -> Seeds {
         ("nack", encoded(&Packet::Nack(ranges))),
         ("selective_ack", encoded(&Packet::SelectiveAck(ack, ranges))),
         ("gap_fill", encoded(&Packet::GapFill { from: 3, count: 2 })),
-        ("resync", encoded(&Packet::Resync { reason: ResyncReason::Trimmed, first: 9 })),
+        ("resync", encoded(&Packet::Resync(ResyncReason::Overflow))),
         ("bye", encoded(&Packet::Bye(ByeReason::Done))),
     ]
 }
