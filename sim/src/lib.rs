@@ -97,6 +97,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bulk;
 pub mod clock;
 pub mod coverage;
 mod customer;
@@ -105,7 +106,9 @@ mod host;
 mod ledger;
 pub mod linear;
 pub mod nic;
+mod replica;
 pub mod rng;
+pub mod scenario;
 pub mod services;
 pub mod shrink;
 pub mod simulate;

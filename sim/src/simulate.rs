@@ -134,24 +134,34 @@ pub struct SimConfig {
     pub steps: u32,
     /// Clients, from 1 to [`CLIENTS_MAX`].
     pub clients: usize,
+    /// Replicas that follow the box over its feed, up to [`REPLICAS_MAX`].
+    pub replicas: usize,
     /// What may strike.
     pub faults: Faults,
     /// Whether boxes take snapshots; by chance where it is not said.
     pub snapshots: Option<bool>,
 }
 
+/// Replicas in a run at most: two are enough for one to repair the other.
+pub const REPLICAS_MAX: usize = 2;
+
 impl SimConfig {
-    /// A run of 400 steps with three clients and every fault.
+    /// A run of 400 steps with three clients, no replica, and every fault.
     pub fn new(seed: u64) -> Self {
-        SimConfig { seed, steps: 400, clients: 3, faults: Faults::ALL, snapshots: None }
+        SimConfig { seed, steps: 400, clients: 3, replicas: 0, faults: Faults::ALL, snapshots: None }
     }
 }
 
 impl fmt::Display for SimConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SimConfig { seed, steps, clients, faults, .. } = self;
+        let SimConfig { seed, steps, clients, replicas, faults, .. } = self;
         let plural = if *clients == 1 { "" } else { "s" };
-        write!(f, "seed {seed}, {steps} steps, {clients} client{plural}, faults {faults}")
+        let followed = match replicas {
+            0 => "",
+            1 => ", 1 replica",
+            _ => ", 2 replicas",
+        };
+        write!(f, "seed {seed}, {steps} steps, {clients} client{plural}{followed}, faults {faults}")
     }
 }
 

@@ -22,6 +22,7 @@ use crate::host::{
 };
 use crate::ledger::{Ledger, Replay, Wrong, check_effects};
 use crate::nic::{LinkFaults, Network, QueueConfig};
+use crate::replica::{Fleet, WorldView, feed_config};
 use crate::rng::{Ppm, Rng, Seed};
 use crate::simulate::{Failure, SimConfig};
 use crate::trace::{Keep, Trace, What, Who, describe_frame, describe_input};
@@ -43,6 +44,27 @@ const STARTS_MAX: u32 = 3;
 /// The box's number.
 const BOX: u8 = 0;
 
+/// The last frames of the order, among which are those that a start adds.
+const NOTED_AGAIN: usize = 64;
+
+/// Calls something of the fleet with the world around it.
+macro_rules! with_fleet {
+    ($world:ident, $call:ident($($argument:expr),*)) => {{
+        let view = WorldView {
+            service: $world.service,
+            network: &$world.network,
+            time: &$world.time,
+            trace: &$world.trace,
+            ledger: &$world.ledger,
+            coverage: &mut $world.coverage,
+            step: $world.step,
+        };
+        $world.fleet.$call($($argument,)* view)
+    }};
+}
+
+mod script;
+
 /// How a run came out, beside failing.
 pub(crate) struct Outcome {
     pub(crate) trace_hash: u64,
@@ -52,7 +74,7 @@ pub(crate) struct Outcome {
 }
 
 pub(crate) struct World<'a, S: Service, G> {
-    sim: &'a SimConfig,
+    sim: SimConfig,
     service: &'a S::Config,
     gen_input: G,
     appliance: ApplianceConfig,
@@ -64,6 +86,7 @@ pub(crate) struct World<'a, S: Service, G> {
     /// On the heap: it is taken out and put back at each poll.
     host: Option<Box<Host<S>>>,
     customers: Vec<Customer>,
+    fleet: Fleet<S>,
     ledger: Ledger,
     retention: Retention<S>,
     /// Snapshots that were made to rot.
@@ -94,7 +117,7 @@ where
     S: Service + Invariants,
     G: FnMut(&mut Rng) -> S::Input,
 {
-    pub(crate) fn new(sim: &'a SimConfig, service: &'a S::Config, gen_input: G, keep: Keep) -> Self {
+    pub(crate) fn new(sim: &SimConfig, service: &'a S::Config, gen_input: G, keep: Keep) -> Self {
         let seed = Seed(sim.seed);
         let time = WorldTime::new();
         let trace = Trace::new(keep, &time);
@@ -104,16 +127,33 @@ where
         let disk = DiskConfig { alignment: *shape.pick(&[512, 512, 4096]), ..DiskConfig::default() };
         let medium = Medium::new(seed, &time, disk);
         medium.set_trace(&trace, Who::Disk(BOX));
-        let appliance = config(SERVER, &mut shape, sim.snapshots);
+        let mut appliance = config(SERVER, &mut shape, sim.snapshots);
+        if sim.replicas > 0 {
+            appliance.feed = Some(feed_config());
+            // At tier `memory` a leader may take back what replicas have applied.
+            appliance.tier = Tier::Local;
+        }
         let clients = sim.clients as u64;
         let customer = |index: u64| {
             let address = SocketAddrV4::new(Ipv4Addr::new(10, 0, 1, index as u8 + 1), 5000);
             Customer::new(index + 1, S::SCHEMA_VERSION, address, SERVER, &network, appliance.tier)
         };
+        let (ledger, mut coverage) = (Ledger::default(), Coverage::new());
+        let view = WorldView {
+            service,
+            network: &network,
+            time: &time,
+            trace: &trace,
+            ledger: &ledger,
+            coverage: &mut coverage,
+            step: 0,
+        };
+        let fleet = Fleet::new(sim.replicas, seed, &appliance, view);
         World {
-            sim,
+            sim: *sim,
             service,
             gen_input,
+            fleet,
             queues: QueueConfig {
                 rx_slots: *shape.pick(&[4, 64]),
                 tx_slots: *shape.pick(&[2, 16]),
@@ -129,7 +169,7 @@ where
             network,
             time,
             host: None,
-            ledger: Ledger::default(),
+            ledger,
             choose: seed.stream("schedule"),
             fate: seed.stream("fate"),
             inputs: seed.stream("inputs"),
@@ -143,7 +183,7 @@ where
             has_cut_off_starts: false,
             step: 0,
             inputs_asked: 0,
-            coverage: Coverage::new(),
+            coverage,
             trace_hash: sim.seed,
             trace,
         }
@@ -164,8 +204,8 @@ where
                 Ok(Outcome { trace_hash, coverage, virtual_ns: time.now(), inputs })
             }
             Err((check, detail)) => Err(Failure {
-                config: *self.sim,
-                found: Box::new(*self.sim),
+                config: self.sim,
+                found: Box::new(self.sim),
                 step: self.step,
                 check,
                 detail,
@@ -179,6 +219,7 @@ where
         while self.step < self.sim.steps {
             self.step += 1;
             self.trace.begin_step(self.step);
+            self.step_fleet()?;
             self.begin_streams(u64::from(self.step));
             if self.host.is_none() {
                 if !self.fate.chance(Ppm::percent(30)) {
@@ -199,6 +240,15 @@ where
         self.choose = seed.stream("schedule");
         self.fate = seed.stream("fate");
         self.inputs = seed.stream("inputs");
+    }
+
+    fn step_fleet(&mut self) -> Result<(), Wrong> {
+        if self.fleet.is_empty() {
+            return Ok(());
+        }
+        let mut fate = Seed(self.sim.seed).child("fleet", u64::from(self.step)).stream("fate");
+        let faults = self.sim.faults;
+        with_fleet!(self, step(&mut fate, &faults))
     }
 
     fn take_a_step(&mut self) -> Result<(), Wrong> {
@@ -261,6 +311,7 @@ where
     fn lose_power(&mut self) -> Result<(), Wrong> {
         let Some(host) = self.host.take() else { return Ok(()) };
         self.leave(&host)?;
+        self.fleet.lose_leader(true, &self.network, &mut self.coverage);
         drop(host);
         self.network.close(SERVER);
         let loss = Loss::any(&mut self.fate);
@@ -274,6 +325,7 @@ where
     fn kill(&mut self, why: &'static str) -> Result<(), Wrong> {
         let Some(host) = self.host.take() else { return Ok(()) };
         self.leave(&host)?;
+        self.fleet.lose_leader(false, &self.network, &mut self.coverage);
         drop(host);
         self.network.close(SERVER);
         self.meet(why, 1);
@@ -504,6 +556,9 @@ where
         self.fold(digest);
         self.with_retention(|retention, frames, world| retention.check_start(world, frames, first))?;
         self.observe(&mut host)?;
+        // Beginnings of reigns that nobody saw.
+        self.ledger.frames().iter().rev().take(NOTED_AGAIN).for_each(|bytes| self.fleet.note(bytes));
+        self.fleet.lead(host.led(&self.appliance.dir, &self.medium), &self.network);
         self.fold(recovered.0 ^ u64::from(epoch) << 32);
         self.host = Some(Box::new(host));
         Ok(())
@@ -519,13 +574,14 @@ where
     }
 
     fn observe(&mut self, host: &mut Host<S>) -> Result<(), Wrong> {
-        let (ledger, trace, mut wrong, mut hash) = (&mut self.ledger, &self.trace, Ok(()), 0);
+        let (ledger, trace, fleet, mut wrong, mut hash) = (&mut self.ledger, &self.trace, &mut self.fleet, Ok(()), 0);
         host.observe(|bytes| {
             let seq = ledger.last().0 + 1;
             trace.tell(Who::Stage(BOX, "sequencer"), || What::Sequenced { seq, frame: describe_frame(bytes) });
             if wrong.is_ok() {
                 wrong = ledger.enter(bytes);
             }
+            fleet.note(bytes);
             hash = fold_bytes(hash, bytes);
         });
         if hash != 0 {
@@ -536,13 +592,18 @@ where
 
     // Who is next.
 
-    fn polls(&mut self, polls: u64) -> Result<(), Wrong> {
+    pub(crate) fn polls(&mut self, polls: u64) -> Result<(), Wrong> {
         let parts = Pollable::ALL.len();
         let host_weight: u64 = self.speeds.iter().sum();
-        let all = host_weight + 4 * self.customers.len() as u64;
+        let others_weight = host_weight + 4 * self.customers.len() as u64;
+        let all = others_weight + self.fleet.weight();
         for _ in 0..polls {
             let mut draw = self.choose.below(all);
-            if draw >= host_weight {
+            if draw >= others_weight {
+                let clock = self.clock.clone();
+                let work = with_fleet!(self, poll(draw - others_weight, &clock))?;
+                self.pass_time(work);
+            } else if draw >= host_weight {
                 let customer = ((draw - host_weight) / 4) as usize;
                 self.poll_customer(customer)?;
             } else {
@@ -654,17 +715,18 @@ where
     // How it ends.
 
     /// No more faults.
-    fn calm(&mut self) {
+    pub(crate) fn calm(&mut self) {
         self.begin_streams(u64::MAX);
         self.network.heal();
         self.medium.set_faults(DiskFaults::NONE);
         self.medium.set_capacity(1 << 30);
         self.stalled = None;
+        self.fleet.calm();
         self.has_bad_disk = false;
         self.trace.tell(Who::World, || What::Calm);
     }
 
-    fn finish(&mut self) -> Result<(), Wrong> {
+    pub(crate) fn finish(&mut self) -> Result<(), Wrong> {
         self.come_to_rest()?;
         self.check_all()?;
         // Once more from the disk.
@@ -672,6 +734,7 @@ where
         self.start(true)?;
         self.come_to_rest()?;
         self.check_all()?;
+        with_fleet!(self, end())?;
         self.kill("ended")
     }
 
@@ -680,23 +743,25 @@ where
         self.retention.check_bounded(host, &surroundings(&self.appliance, self.service, &self.medium, self.rotten))
     }
 
-    fn come_to_rest(&mut self) -> Result<(), Wrong> {
+    pub(crate) fn come_to_rest(&mut self) -> Result<(), Wrong> {
         let until = self.time.now() + PROGRESS_NS_MAX;
         while !self.is_at_rest() {
             if self.time.now() > until {
                 self.check_bounded()?;
                 let waiting = self.customers.iter().filter(|customer| !customer.is_drained()).count();
                 let what = format!(
-                    "after {} s without faults {waiting} clients wait, committed {} of {}",
+                    "after {} s without faults {waiting} clients wait, committed {} of {}{}",
                     PROGRESS_NS_MAX / 1_000_000_000,
                     self.ledger.committed,
-                    self.ledger.last()
+                    self.ledger.last(),
+                    self.fleet.laggards(self.ledger.last())
                 );
                 return Err(("there is progress once faults stop", what));
             }
             if self.host.is_none() {
                 self.start(true)?;
             }
+            with_fleet!(self, begin_all())?;
             self.polls(64)?;
         }
         Ok(())
@@ -708,6 +773,7 @@ where
         host.machine().applied() == self.ledger.last()
             && host.committed() == self.ledger.last()
             && host.is_kept_in_order()
+            && self.fleet.is_at_rest(self.ledger.last())
             && self.customers.iter().all(|customer| {
                 let events = sessions.get(ticktape::SessionId(customer.session)).map_or(0, |state| state.event_seq);
                 customer.is_drained() && customer.next_event() == events + 1
@@ -715,7 +781,7 @@ where
             && self.check_bounded().is_ok()
     }
 
-    fn check_all(&mut self) -> Result<(), Wrong> {
+    pub(crate) fn check_all(&mut self) -> Result<(), Wrong> {
         check_effects(&self.ledger, &self.customers)?;
         let replay = Replay::<S>::of(self.ledger.frames(), self.ledger.last(), self.service, self.appliance.limits)?;
         self.customers.iter().try_for_each(|customer| replay.check_told(&self.ledger, customer))?;
@@ -723,7 +789,7 @@ where
             let digest = replay.check_equals(host.machine())?;
             self.fold(digest);
         }
-        Ok(())
+        with_fleet!(self, check_all())
     }
 
     // What is kept of it.

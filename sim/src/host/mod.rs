@@ -1,19 +1,21 @@
 //! One box: the stages of an appliance, as they are live, over a simulated network and disk.
 //!
-//! They are wired as `pipeline` wires them, and each is polled when the world says so. What is not here: the feed, and what replicas
-//! ask for.
+//! They are wired as `pipeline` wires them, and each is polled when the world says so. What replicas ask for is answered
+//! beside it, by `replica`.
 
 mod oracle;
 mod retention;
 mod shadow;
 
 use std::net::SocketAddrV4;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use ticktape::config::{ApplianceConfig, SnapshotConfig};
+use ticktape::catchup::EpochTable;
+use ticktape::config::{ApplianceConfig, FeedConfig, SnapshotConfig};
 use ticktape::control::CONTROL_QUEUE_MAX;
 use ticktape::egress::Egress;
 use ticktape::executor::{Deadline, Executor};
+use ticktape::feed::{self, FeedSession, LogPublisher, Publisher};
 use ticktape::journaler::{Journaler, UNHURRIED_NS};
 use ticktape::link::{DATA_OVERHEAD_BYTES, EventMessage, Tier};
 use ticktape::log::{LogWriter, SequencedClock};
@@ -30,11 +32,12 @@ use ticktape::shadow::{Covered, ShadowError};
 use ticktape::{Kind, Nanos, Seq, Service};
 use ticktape_journal::{JournalConfig, Salts, Strategy, StrategyChoice};
 use ticktape_nic::Nic;
-use ticktape_shm::{Consumer, Follower, Horizon, RingBuilder, Watermarks};
+use ticktape_shm::{Consumer, Follower, Horizon, RingBuilder, Tap, Watermarks};
 
 use crate::clock::{SimClock, WorldTime};
 use crate::disk::{Medium, SimDisk};
 use crate::nic::{Network, QueueConfig, SimRx, SimTx};
+use crate::replica::{Led, feed_source};
 use crate::rng::{Rng, Seed};
 
 pub(crate) use oracle::Oracle;
@@ -47,8 +50,8 @@ const STREAM_ID: u16 = 2;
 /// The largest datagram: little more than the protocol asks for, so that every batch has several.
 pub(crate) const DATAGRAM_BYTES: usize = 576;
 
-/// Frames that the publisher's place-holder passes in one poll.
-const PASSED_PER_POLL_MAX: usize = 64;
+/// An idle feed says so this often, as live.
+const FEED_HEARTBEAT_NS: u64 = 1_000_000_000;
 
 /// Polls after which the first frame of a reign is given up: some seconds of virtual time.
 const BEGIN_POLLS_MAX: usize = 1_000_000;
@@ -68,7 +71,7 @@ pub enum Pollable {
     Journaler,
     /// Applies it.
     Executor,
-    /// Would multicast it.
+    /// Multicasts it, where there is a feed.
     Publisher,
     /// Lets outputs go.
     Egress,
@@ -163,10 +166,13 @@ pub(crate) struct Host<S: Service> {
     sequencer: Sequencer<SimRx>,
     journaler: Journaler<SimDisk>,
     executor: Executor<S>,
-    published: Consumer,
+    publisher: LogPublisher<SimTx>,
     egress: Egress<SimTx>,
     /// Sees every frame as soon as it is sequenced, and gates nobody.
     observer: Follower,
+    tap: Tap,
+    log_id: u64,
+    epochs: EpochTable,
     watermarks: Watermarks,
     starved_since: Option<Nanos>,
     shadow: Option<Beside<S>>,
@@ -195,6 +201,8 @@ impl<S: Service> Host<S> {
         let epoch = u32::try_from(recovered.last_epoch.max(machine.epoch()) + 1).expect("a few starts");
         journal.set_epoch(u64::from(epoch));
         sessions.begin(epoch, machine.sessions());
+        let (log_id, epochs) = (journal.log_id(), EpochTable::new(machine.epochs()));
+        epochs.begin(u64::from(epoch), machine.applied().next());
 
         let ring = ring_builder(config, epoch).build(recovered.next_seq)?;
         let [journal_frames, frames, published]: [Consumer; 3] =
@@ -237,6 +245,8 @@ impl<S: Service> Host<S> {
             deadline.clone(),
             arrivals.clone(),
         );
+        let feed = config.feed.as_ref().map(|feed| open_feed(boot, feed, epoch, last.next()));
+        let publisher = LogPublisher::new(published, feed);
         let executor = Executor::new(frames, machine, output_writer, deadline, latency(last));
         let watermarks = ring.watermarks.clone();
         let shadow = config.snapshots.map(|snapshots| {
@@ -252,9 +262,12 @@ impl<S: Service> Host<S> {
             sequencer,
             journaler,
             executor,
-            published,
+            publisher,
             egress,
             observer,
+            tap: ring.tap,
+            log_id,
+            epochs,
             watermarks,
             starved_since: None,
             shadow,
@@ -274,7 +287,7 @@ impl<S: Service> Host<S> {
             Pollable::Sequencer => self.sequencer.poll(now),
             Pollable::Journaler => self.journaler.poll(now),
             Pollable::Executor => self.executor.poll(now),
-            Pollable::Publisher => self.published.poll(PASSED_PER_POLL_MAX, |_| {}),
+            Pollable::Publisher => self.publisher.poll(now),
             Pollable::Egress => self.egress.poll(now),
             Pollable::Shadow => self.shadow.as_mut().map_or(0, |shadow| shadow.poll(now, service)),
             Pollable::Housekeeping => {
@@ -285,6 +298,7 @@ impl<S: Service> Host<S> {
                     self.journaler.release_before(shadow.covered().next());
                 }
                 self.journaler.housekeeping(now);
+                self.publisher.housekeeping(now);
                 if self.journaler.starved().is_none() {
                     self.starved_since = None;
                 } else {
@@ -347,6 +361,12 @@ impl<S: Service> Host<S> {
         self.executor.machine()
     }
 
+    /// What of it is served to replicas.
+    pub(crate) fn led<'a>(&self, dir: &'a Path, medium: &'a Medium) -> Led<'a> {
+        let (tap, watermarks, epochs) = (self.tap.clone(), self.watermarks.clone(), self.epochs.clone());
+        Led { dir, medium, tap, watermarks, log_id: self.log_id, epoch: self.epoch, epochs }
+    }
+
     /// The last frame that is committed: at tier `memory` whatever was seen sequenced is.
     pub(crate) fn committed(&self) -> Seq {
         self.watermarks.commit().min(Seq(self.observer.next_seq().0 - 1))
@@ -387,6 +407,20 @@ impl<S: Service> Host<S> {
 fn cadence(snapshots: &SnapshotConfig) -> Cadence {
     let SnapshotConfig { every_frames, every_bytes, every_ms, .. } = *snapshots;
     Cadence { frames: every_frames, bytes: every_bytes, ns: every_ms * 1_000_000 }
+}
+
+/// What publishes the log, and the queue that it publishes to.
+fn open_feed<C>(boot: &Boot<'_, C>, feed: &FeedConfig, epoch: u32, first: Seq) -> (Publisher, SimTx) {
+    let publisher = Publisher::new(&feed::FeedConfig {
+        session: FeedSession::new(feed.stream(), epoch).expect("a few starts"),
+        first_seq: first.0,
+        a: feed.a,
+        b: feed.b,
+        datagram_bytes_max: DATAGRAM_BYTES,
+        heartbeat_interval_ns: FEED_HEARTBEAT_NS,
+    });
+    let queues = QueueConfig { tx_slots: boot.queues.tx_slots.max(4), ..boot.queues };
+    (publisher, boot.network.open(feed_source(), queues).split().1)
 }
 
 /// Makes the new reign durable before anything else can be.

@@ -290,6 +290,11 @@ impl Network {
         self.lock().cut.insert((from, to));
     }
 
+    /// Whether nothing gets from one host to the other.
+    pub fn is_cut(&self, from: Ipv4Addr, to: Ipv4Addr) -> bool {
+        self.lock().cut.contains(&(from, to))
+    }
+
     /// Every way is open and good from now on. What is under way stays so.
     pub fn heal(&self) {
         let mut state = self.lock();
