@@ -2,6 +2,8 @@
 
 use nix::time::{ClockId, clock_gettime};
 
+pub use crate::spin_clock::SpinClock;
+
 /// Nanoseconds of CLOCK_MONOTONIC: since boot, never backwards, the same in every process of this box.
 #[inline]
 pub fn monotonic_ns() -> u64 {

@@ -6,7 +6,7 @@
 //!                                      hop     what a cache line costs between two cores
 //! ```
 //!
-//! Nothing here runs on a hot path but [`clock::monotonic_ns`]. Everything reads the machine; only [`pin`] changes
+//! Nothing here runs on a hot path but [`clock::monotonic_ns`] and [`clock::SpinClock`]. Everything reads the machine; only [`pin`] changes
 //! something, and only for the calling thread.
 //!
 //! Invariant: usable cores are those of the process as it started, however its threads are pinned later.
@@ -18,3 +18,4 @@ pub mod hop;
 pub mod host;
 pub mod jitter;
 pub mod pin;
+mod spin_clock;

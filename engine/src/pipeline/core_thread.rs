@@ -1,6 +1,6 @@
 //! One core: a thread that polls its stages, from their first round to their last.
 
-use ticktape_tuning::clock;
+use ticktape_tuning::clock::SpinClock;
 
 use super::idle::{IdleStrategy, Idler};
 use super::plan::StageName;
@@ -32,17 +32,19 @@ pub(super) struct Idle {
 /// One thread: polls its stages in plan order until they are drained, or one anywhere has failed.
 pub(super) fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) -> Vec<Closed> {
     let alarm = Alarm(lifecycle);
+    // Who sleeps now and then asks too seldom for a clock that has to be set each millisecond.
+    let mut clock = if idle.strategy == IdleStrategy::Spin { SpinClock::new() } else { SpinClock::system() };
     let mut idler = Idler::new(idle.strategy).with_spare_core(idle.has_spare_core);
     let mut housekeeping_at = 0;
     while !lifecycle.failed() {
         let mut work = 0;
-        let mut now = clock::monotonic_ns();
+        let mut now = clock.now_ns();
         for stage in &mut stages {
             let done = stage.poll(now);
             if done > 0 {
                 work += done;
                 // A stage that worked took time; one that was idle took less than reading the clock would.
-                now = clock::monotonic_ns();
+                now = clock.now_ns();
             }
         }
         if now >= housekeeping_at {
