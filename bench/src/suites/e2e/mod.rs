@@ -1,12 +1,14 @@
 //! The whole path: from a client's datagram to the reply, and the stages between without the network.
 
 mod echo;
+mod inline;
 mod path;
 mod stages;
 
 use ticktape::link::Tier;
 use ticktape::pipeline::IdleStrategy;
 use ticktape_nic::lab::{self, Lab};
+use ticktape_tuning::pin::pin_current_thread;
 
 use super::Outcome;
 use crate::args::Options;
@@ -90,6 +92,28 @@ fn round_trip_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
         format!("floors: a UDP echo through the same ports; for local, {APPEND_TIMES} x a raw durable append on top"),
     ];
     Ok(Outcome { rows, percentiles, notes })
+}
+
+/// One order's way through the code, in one thread.
+fn inline_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
+    let _ = pin_current_thread(cores.here);
+    let rounds = (0..options.rounds).map(|_| inline::measure()).collect::<Measured<Vec<_>>>()?;
+    let ns = |value: &dyn Fn(&inline::Inline) -> f64| rounds.iter().map(value).collect::<Rounds>();
+    let rows = vec![
+        Row::lower(SUITE, "software path of one order p50", "ns", ns(&|round| round.whole.p50()))
+            .floor(ns(&|round| round.echo.p50())),
+        Row::lower(SUITE, "the same after a system call p50", "ns", ns(&|round| round.after_kernel.p50())),
+        Row::lower(SUITE, "idle round of sequencer, executor, egress p50", "ns", ns(&|round| round.idle.p50())),
+    ];
+    let stages = (0..inline::STAGES.len()).map(|at| {
+        let median = ns(&|round| round.stages[at].p50()).median();
+        format!("{} {median:.0}", inline::STAGES[at])
+    });
+    let notes = vec![
+        format!("software path: one thread; by stage, each order after a system call, in ns: {}", stages.collect::<Vec<_>>().join(", ")),
+        "its floor: two datagrams over the same in-process link".to_owned(),
+    ];
+    Ok(Outcome { rows, percentiles: Vec::new(), notes })
 }
 
 /// The round trip over AF_XDP, beside the raw echo over the same pair.
@@ -176,6 +200,7 @@ pub fn run(options: &Options) -> Result<Outcome, String> {
         return Ok(Outcome { notes, ..Outcome::default() });
     };
     let mut outcome = stage_rows(options, cores)?;
+    outcome.append(inline_rows(options, cores)?);
     outcome.append(rate_rows(options, cores)?);
     outcome.append(round_trip_rows(options, cores)?);
     outcome.append(xdp_rows(options, cores)?);

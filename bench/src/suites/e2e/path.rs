@@ -110,7 +110,7 @@ fn stop(appliance: Appliance, mut client: Client<impl Rx, impl Tx>) -> Measured<
 }
 
 /// The order numbered `n`: a new one far from the other side, then its cancel, and so on.
-fn order(n: u64) -> Command {
+pub(super) fn order(n: u64) -> Command {
     let id = n / 2 + 1;
     if n.is_multiple_of(2) {
         let time_in_force = TimeInForce::GoodTillCancel;
