@@ -41,11 +41,11 @@ impl SequencedClock {
     #[inline]
     fn read(&self, now: Nanos) -> Timestamp {
         let elapsed = now.saturating_sub(self.base_at);
-        if self.slew_ppm == 0 {
-            return self.base.plus_ns(elapsed);
-        }
-        let slewed = i128::from(elapsed) * i128::from(1_000_000 + self.slew_ppm) / 1_000_000;
-        self.base.plus_ns(u64::try_from(slewed).unwrap_or(u64::MAX))
+        // One word's arithmetic does for half a year since the last steering, and this runs in each idle poll.
+        let Some(parts) = i64::try_from(elapsed).ok().and_then(|elapsed| elapsed.checked_mul(self.slew_ppm)) else {
+            return self.base.plus_ns(slewed(elapsed, self.slew_ppm));
+        };
+        self.base.plus_ns(elapsed.saturating_add_signed(parts.div_euclid(1_000_000)))
     }
 
     /// Compares with realtime, from time to time (about once a second), and steers towards it.
@@ -63,6 +63,13 @@ impl SequencedClock {
     fn jumps(&self) -> u64 {
         self.jumps
     }
+}
+
+/// `elapsed` nanoseconds at a rate that is `ppm` off, however many.
+#[cold]
+fn slewed(elapsed: u64, ppm: i64) -> u64 {
+    let slewed = i128::from(elapsed) * i128::from(1_000_000 + ppm) / 1_000_000;
+    u64::try_from(slewed).unwrap_or(u64::MAX)
 }
 
 /// The ring has no room; nothing was numbered.
@@ -174,6 +181,16 @@ mod tests {
             last = next;
         }
         assert!(clock.jumps() > 0);
+    }
+
+    #[test]
+    fn any_time_that_passes_is_slewed_alike() {
+        for ppm in [-SLEW_PPM_MAX, -333, -1, 0, 1, 333, SLEW_PPM_MAX] {
+            for elapsed in [0, 1, 1_999, 2_001, 999_999_999, 1 << 53, 1 << 54, 1 << 62, u64::MAX / 2, u64::MAX] {
+                let clock = SequencedClock { slew_ppm: ppm, ..SequencedClock::new(Timestamp(0), Timestamp(0), 0) };
+                assert_eq!(clock.read(elapsed), Timestamp(slewed(elapsed, ppm)), "{elapsed} ns at {ppm} ppm");
+            }
+        }
     }
 
     #[test]
