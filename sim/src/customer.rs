@@ -8,6 +8,7 @@ use ticktape::client::Client;
 use ticktape::link::{ClientConfig, CloseReason, Event, HistoryGap, SenderConfig, Tier};
 use ticktape_nic::Nic;
 
+use crate::history::History;
 use crate::host::DATAGRAM_BYTES;
 use crate::nic::{Network, QueueConfig, SimRx, SimTx};
 
@@ -35,6 +36,8 @@ pub(crate) struct Customer {
     pub(crate) told: BTreeMap<u64, Told>,
     /// By which reign.
     pub(crate) told_by: BTreeMap<u64, u32>,
+    /// When.
+    pub(crate) history: History,
     /// What it is promised by.
     tier: Tier,
     reign: u32,
@@ -67,6 +70,7 @@ impl Customer {
             promised: BTreeMap::new(),
             told: BTreeMap::new(),
             told_by: BTreeMap::new(),
+            history: History::default(),
             tier,
             reign: 0,
             has_lost_inputs: false,
@@ -77,10 +81,11 @@ impl Customer {
     }
 
     /// Asks for something; false where too much is under way.
-    pub(crate) fn ask(&mut self, input: Vec<u8>) -> bool {
+    pub(crate) fn ask(&mut self, now: Nanos, input: Vec<u8>) -> bool {
         match self.link.send(&input) {
             Ok(client_seq) => {
                 self.asked.insert((self.client_epoch, client_seq), input);
+                self.history.call(self.client_epoch, client_seq, now);
                 true
             }
             Err(_) => false,
@@ -97,7 +102,7 @@ impl Customer {
     /// One duty cycle.
     pub(crate) fn poll(&mut self, now: Nanos) -> Result<usize, Complaint> {
         let mut complaint = None;
-        let Customer { told, told_by, next_event, promised, reign, tier, has_lost_inputs, .. } = self;
+        let Customer { told, told_by, history, next_event, promised, reign, tier, has_lost_inputs, .. } = self;
         let (epoch, reconnects, too_old) = (self.client_epoch, &mut self.reconnects, &mut self.events_too_old);
         let may_lose = *tier == Tier::Memory;
         let work = self.link.poll(now, |event| match event {
@@ -110,9 +115,11 @@ impl Customer {
                 let output = message.output.to_vec();
                 told.insert(event_seq, Told { log_seq: message.log_seq, client_seq: message.client_seq, output });
                 told_by.insert(event_seq, *reign);
+                history.see(message.log_seq, message.client_seq, *reign, now);
             }
             Event::Acked { next } => {
                 let wrong = promise(promised, (epoch, *reign), next);
+                history.acknowledge(epoch, next, *reign, now);
                 complaint = complaint.take().or(wrong);
             }
             Event::Opened { appliance_epoch, tier: said, committed_next } => {
@@ -121,6 +128,7 @@ impl Customer {
                     complaint.get_or_insert(("tiers are told as they are", format!("{said:?} for {tier:?}")));
                 }
                 let wrong = promise(promised, (epoch, *reign), committed_next);
+                history.acknowledge(epoch, committed_next, *reign, now);
                 complaint = complaint.take().or(wrong);
             }
             Event::Resync { gap: HistoryGap::Rewound, next, .. } if may_lose => {

@@ -5,14 +5,15 @@
 //! spared, as a box does that gets its log from a replica.
 //!
 //! What was under way when a box went down is not in question: nothing tells damage there from a tail that was never written. So the log ends
-//! with something that bears witness to the rest: a clean stop, or one commit more.
+//! with something that bears witness to the rest: a clean stop, or one commit more. Where the write that begins a segment is lost,
+//! or another lands on it, the salt that makes the rest of the segment evidence is gone with it, and only the clean stop is left to bear witness.
 
 use ticktape::config::ApplianceConfig;
 use ticktape::machine::{Machine, Progress};
 use ticktape::pipeline::StartError;
 use ticktape::pipeline::recovery::{Start, start_on};
 use ticktape::pipeline::rings::egress_config;
-use ticktape::{Frame, Kind, Nanos, Seq, Service, Timestamp};
+use ticktape::{Frame, Kind, Seq, Service, Timestamp};
 use ticktape_core::frame;
 use ticktape_journal::{Journal, JournalError, Salts};
 
@@ -30,6 +31,10 @@ const BATCHES_MAX: u64 = 8;
 /// Frames in one of them, and bytes in one of those: some of them fill a sector, and some batches a segment.
 const FRAMES_MAX: u64 = 6;
 const PAYLOAD_BYTES_MAX: u64 = 300;
+
+/// Time between two looks at whether there is room, and how many.
+const ROOM_POLL_NS: u64 = 1_000_000;
+const ROOM_POLLS_MAX: u64 = 10_000;
 
 /// Bits that flip in one sector.
 const BITS_MAX: u64 = 4;
@@ -114,21 +119,25 @@ impl<C> Damage<'_, C> {
     ) -> Result<(), Wrong> {
         let batches = rng.between(1, BATCHES_MAX);
         let struck = rng.below(batches);
+        let mut is_beginning_gone = false;
         for batch in 0..batches {
+            let segments = journal.stats().segments;
             let is_struck = batch == struck;
             disk.set_faults(DiskFaults {
                 lost_write: if is_struck && harm == Harm::Lost { Ppm::ALWAYS } else { Ppm::NEVER },
                 misdirected_write: if is_struck && harm == Harm::Misdirected { Ppm::ALWAYS } else { Ppm::NEVER },
                 ..DiskFaults::NONE
             });
-            truth.append_batch(&mut journal, rng)?;
+            truth.append_batch(disk, &mut journal, rng)?;
+            let begins_segment = batch == 0 || journal.stats().segments > segments;
+            is_beginning_gone |= is_struck && (harm == Harm::Misdirected || harm == Harm::Lost && begins_segment);
         }
         disk.set_faults(DiskFaults::NONE);
         truth.acknowledged = journal.durable();
-        if rng.flip() {
+        if rng.flip() || is_beginning_gone {
             return journal.close().map_err(broke);
         }
-        truth.append_batch(&mut journal, rng)
+        truth.append_batch(disk, &mut journal, rng)
     }
 
     /// Flips bits of a sector that holds something; false where none does.
@@ -197,7 +206,7 @@ fn names_a_place(error: &JournalError) -> bool {
 
 impl<S: Service> Truth<S> {
     /// Some frames more, as one commit, durable as far as the disk says.
-    fn append_batch(&mut self, journal: &mut Journal<SimDisk>, rng: &mut Rng) -> Result<(), Wrong> {
+    fn append_batch(&mut self, disk: &Medium, journal: &mut Journal<SimDisk>, rng: &mut Rng) -> Result<(), Wrong> {
         for _ in 0..rng.between(1, FRAMES_MAX) {
             let payload: Vec<u8> = (0..rng.below(PAYLOAD_BYTES_MAX)).map(|_| rng.next_u64() as u8).collect();
             let (seq, timestamp) = (journal.appended().next(), self.now());
@@ -206,13 +215,19 @@ impl<S: Service> Truth<S> {
             frame.append_to(&mut bytes);
             self.frames.push(bytes.clone());
             bytes.resize(frame::padded(bytes.len()), 0);
-            if !journal.room(bytes.len()) {
-                journal.sync_blocking(now).map_err(broke)?;
-                assert!(journal.room(bytes.len()), "a disk that is not full takes a small frame");
+            let mut now = 0;
+            while !journal.room(bytes.len()) {
+                journal.poll(now);
+                journal.housekeeping(now);
+                disk.pass_time(ROOM_POLL_NS);
+                now += ROOM_POLL_NS;
+                if now >= ROOM_POLLS_MAX * ROOM_POLL_NS {
+                    return Err(("a good disk takes what it is given", format!("there is never room for seq {seq}")));
+                }
             }
             journal.append(seq, &bytes);
         }
-        journal.sync_blocking(now).map_err(broke)
+        journal.sync_blocking(|| 0).map_err(broke)
     }
 
     fn now(&self) -> Timestamp {
@@ -255,9 +270,4 @@ impl<S: Service> Truth<S> {
             Some((seq, _)) => Err((LOUD, format!("seq {seq} reads as another frame"))),
         }
     }
-}
-
-/// Time in which nothing waits.
-fn now() -> Nanos {
-    0
 }

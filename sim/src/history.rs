@@ -124,9 +124,12 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// A span's effect was seen, by the word of a reign; what it said of frames that it has lost since is void.
+    /// A span's effect was seen, by the word of a reign; what it said of frames that are lost since is void.
     fn mark_seen(&mut self, at: usize, reign: u32, at_ns: Nanos) {
         let span = &mut self.spans[at];
+        if span.place.is_none() && reign >= self.ledger.first_loss() {
+            return;
+        }
         if self.ledger.left_of(reign).is_some_and(|left| span.place.is_none_or(|place| place > left.0)) {
             return;
         }

@@ -56,6 +56,16 @@ impl Ledger {
         self.committed = self.committed.min(left);
     }
 
+    /// Of a reign that lost its last frames: the last that is left.
+    pub(crate) fn left_of(&self, reign: u32) -> Option<Seq> {
+        self.lost.get(&reign).copied()
+    }
+
+    /// From this reign on a box may take a client's word for what it had acknowledged, since that was lost.
+    pub(crate) fn first_loss(&self) -> u32 {
+        self.lost.keys().next().copied().unwrap_or(u32::MAX)
+    }
+
     /// Whether what the client was told by this event was lost since, with the reign that told it.
     pub(crate) fn is_void(&self, customer: &Customer, event_seq: u64) -> bool {
         let reign = customer.told_by.get(&event_seq);
@@ -201,9 +211,7 @@ pub(crate) fn check_effects(ledger: &Ledger, customers: &[Customer]) -> Result<(
         }
     }
     for customer in customers {
-        // From the first loss on a box may take a client's word for what it had acknowledged.
-        let first_loss = ledger.lost.keys().next().copied().unwrap_or(u32::MAX);
-        let promised = customer.promised.iter().filter(|((_, reign), _)| *reign < first_loss);
+        let promised = customer.promised.iter().filter(|((_, reign), _)| *reign < ledger.first_loss());
         for (&(epoch, _), &next) in promised {
             let count = found.get(&(customer.session, epoch)).copied().unwrap_or(0);
             if count + 1 < next {

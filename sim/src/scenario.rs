@@ -139,6 +139,18 @@ where
         self.hold(killed);
     }
 
+    /// The leader is asked to stop, and does so in good order.
+    pub fn stop(&mut self) {
+        self.world.script_stop();
+        self.until("the leader has stopped", |world| !world.is_up(Host::Leader));
+    }
+
+    /// The leader begins, and loses its power after so many operations of its disk; false where it has come up before.
+    pub fn begin_in_vain(&mut self, operations: u64) -> bool {
+        let begun = self.world.script_begin_in_vain(operations);
+        self.hold(begun)
+    }
+
     /// A box's power is lost.
     pub fn lose_power(&mut self, host: Host) {
         let lost = self.world.script_lose_power(host);

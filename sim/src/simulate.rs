@@ -18,6 +18,8 @@ pub struct Faults {
     pub power: bool,
     /// The process is killed; the system lives on.
     pub kill: bool,
+    /// The process is asked to stop, and does so in good order.
+    pub stop: bool,
     /// Packets are lost, repeated, overtaken, damaged, late; directions are cut.
     pub network: bool,
     /// The disk is slow, stalls, writes in part, fails.
@@ -32,6 +34,8 @@ pub struct Faults {
     pub full: bool,
     /// Bits of snapshots flip on the disk.
     pub rot: bool,
+    /// Bits of the log rot, and writes are lost or go elsewhere, on a disk that says nothing of it.
+    pub damage: bool,
 }
 
 impl Faults {
@@ -39,6 +43,7 @@ impl Faults {
     pub const ALL: Faults = Faults {
         power: true,
         kill: true,
+        stop: true,
         network: true,
         disk: true,
         clock: true,
@@ -46,11 +51,13 @@ impl Faults {
         clients: true,
         full: true,
         rot: true,
+        damage: true,
     };
     /// None: only the order of polls is chance.
     pub const NONE: Faults = Faults {
         power: false,
         kill: false,
+        stop: false,
         network: false,
         disk: false,
         clock: false,
@@ -58,6 +65,7 @@ impl Faults {
         clients: false,
         full: false,
         rot: false,
+        damage: false,
     };
 
     /// The kinds in a list such as `power,network`; `all` and `none` are lists, too.
@@ -97,10 +105,11 @@ impl Faults {
         self
     }
 
-    fn kinds_mut(&mut self) -> [(&'static str, &mut bool); 9] {
+    fn kinds_mut(&mut self) -> [(&'static str, &mut bool); 11] {
         [
             ("power", &mut self.power),
             ("kill", &mut self.kill),
+            ("stop", &mut self.stop),
             ("network", &mut self.network),
             ("disk", &mut self.disk),
             ("clock", &mut self.clock),
@@ -108,6 +117,7 @@ impl Faults {
             ("clients", &mut self.clients),
             ("full", &mut self.full),
             ("rot", &mut self.rot),
+            ("damage", &mut self.damage),
         ]
     }
 }

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ticktape::config::ApplianceConfig;
 use ticktape::link::Tier;
+use ticktape::machine::StepError;
 use ticktape::pipeline::StartError;
 use ticktape::shadow::ShadowError;
 use ticktape::{Encode, Invariants, Seq, Service};
@@ -16,9 +17,12 @@ use ticktape_journal::JournalError;
 use crate::clock::{SimClock, WorldTime};
 use crate::coverage::Coverage;
 use crate::customer::Customer;
+use crate::damage::Damage;
 use crate::disk::{DiskConfig, DiskFaults, Loss, Medium};
+use crate::history::check_histories;
 use crate::host::{
-    Beside, Boot, DATAGRAM_BYTES, Host, Pollable, Progress, Retention, Surroundings, config, may_rot, read_log,
+    Beside, Boot, DATAGRAM_BYTES, Host, Pollable, Progress, Retention, STOP_LOSES_NOTHING, Surroundings, check_sealed,
+    config, may_rot, read_log,
 };
 use crate::ledger::{Ledger, Replay, Wrong, check_effects};
 use crate::nic::{LinkFaults, Network, QueueConfig};
@@ -40,6 +44,9 @@ const PROGRESS_NS_MAX: u64 = 120_000_000_000;
 
 /// Starts that may fail, one after the other, while faults go on.
 const STARTS_MAX: u32 = 3;
+
+/// The name of the check that everybody who applies a mark comes to.
+const AGREE_AT_MARKS: &str = "states and outputs agree at marks";
 
 /// The box's number.
 const BOX: u8 = 0;
@@ -103,6 +110,10 @@ pub(crate) struct World<'a, S: Service, G> {
     /// The epoch of the last.
     reign: u32,
     failed_starts: u32,
+    /// The next start gets no further than so many operations of its disk, if a script says so.
+    script_fuse: Option<u64>,
+    /// The last frame when the box was stopped in good order, until it is up again.
+    stopped_at: Option<Seq>,
     /// A start was cut off or failed since the box was up last.
     has_cut_off_starts: bool,
     step: u32,
@@ -180,6 +191,8 @@ where
             starts: 0,
             reign: 0,
             failed_starts: 0,
+            script_fuse: None,
+            stopped_at: None,
             has_cut_off_starts: false,
             step: 0,
             inputs_asked: 0,
@@ -264,6 +277,8 @@ where
             (faults.clients, 10),
             (faults.full, 8),
             (faults.rot, 6),
+            (faults.stop, 6),
+            (faults.damage, 4),
         ];
         let mut draw = self.fate.below(1000);
         let mut stroke = None;
@@ -286,7 +301,9 @@ where
             Some((5, _)) => self.stall(),
             Some((6, _)) => self.restart_a_client(),
             Some((7, _)) => self.fill_disk(),
-            Some(_) => self.rot(),
+            Some((8, _)) => self.rot(),
+            Some((9, _)) => self.stop(),
+            Some(_) => self.damage()?,
         }
         let polls = self.choose.between(1, 40);
         self.polls(polls)
@@ -300,7 +317,7 @@ where
             let input = (self.gen_input)(&mut self.inputs).to_bytes();
             self.trace
                 .tell(Who::Client(self.customers[index].session), || What::Asked { input: describe_input(&input) });
-            if !self.customers[index].ask(input) {
+            if !self.customers[index].ask(self.time.now(), input) {
                 self.meet("client told to wait", 1);
                 break;
             }
@@ -330,6 +347,39 @@ where
         self.network.close(SERVER);
         self.meet(why, 1);
         self.trace.tell(Who::Host(BOX), || What::Stop { why: why.to_string() });
+        Ok(())
+    }
+
+    /// Asks the box to stop, which takes its time; whatever comes in between comes.
+    fn stop(&mut self) {
+        if let Some(host) = &mut self.host {
+            host.stop();
+            self.tell_fault("stop", || "asked to stop".to_string());
+        }
+    }
+
+    /// Ends a stop that has come to its end.
+    fn finish_stop(&mut self) -> Result<(), Wrong> {
+        let Some(host) = self.host.take_if(|host| host.is_drained()) else { return Ok(()) };
+        self.leave(&host)?;
+        let last = self.ledger.last();
+        let closed = host.close();
+        self.network.close(SERVER);
+        let why = match closed {
+            Ok(()) => {
+                check_sealed(&self.medium, &self.appliance.dir, last)?;
+                self.stopped_at = Some(last);
+                self.ledger.durable = last;
+                self.meet("graceful stops", 1);
+                "stopped and sealed".to_string()
+            }
+            Err(JournalError::Disk { .. } | JournalError::NoSpace { .. } | JournalError::WriteZero { .. }) => {
+                self.meet("graceful stops that the disk failed", 1);
+                "stopped, and could not be sealed".to_string()
+            }
+            Err(error) => return Err((STOP_LOSES_NOTHING, error.to_string())),
+        };
+        self.trace.tell(Who::Host(BOX), || What::Stop { why });
         Ok(())
     }
 
@@ -453,12 +503,24 @@ where
         }
     }
 
+    fn damage(&mut self) -> Result<(), Wrong> {
+        let damage = Damage { config: &self.appliance, service: self.service, medium: &self.medium };
+        let Some(done) = damage.strike::<S>(&mut self.fate)? else { return Ok(()) };
+        self.meet("damage refused", u64::from(done.refused.is_some()));
+        self.meet("damage harmless", u64::from(done.refused.is_none()));
+        self.meet("sectors rotten", done.sectors_rotten);
+        self.meet("writes lost silently", done.writes_lost);
+        self.meet("writes misdirected", done.writes_misdirected);
+        self.tell_fault("damage", || format!("of a copy of the disk: {done:?}"));
+        Ok(())
+    }
+
     // The box starts.
 
     fn start(&mut self, is_calm: bool) -> Result<(), Wrong> {
         self.starts += 1;
         let fuse = self.fate.chance(Ppm::percent(20)).then(|| self.fate.scaled(200));
-        self.medium.set_fuse(fuse.filter(|_| !is_calm && self.sim.faults.power));
+        self.medium.set_fuse(self.script_fuse.take().or(fuse.filter(|_| !is_calm && self.sim.faults.power)));
         let boot = Boot {
             config: &self.appliance,
             service: self.service,
@@ -533,6 +595,12 @@ where
         let has_lost = lost > 0 && self.appliance.tier == Tier::Memory;
         self.meet("frames lost, as tier memory may", if has_lost { lost } else { 0 });
         let (recovered, epoch, cut) = (host.recovered, host.epoch, host.cut);
+        if let Some(stopped_at) = self.stopped_at.take()
+            && (recovered < stopped_at || cut && !self.has_cut_off_starts)
+        {
+            let what = format!("stopped after {stopped_at}, recovered up to {recovered}, cut: {cut}");
+            return Err((STOP_LOSES_NOTHING, what));
+        }
         self.trace.tell(Who::Host(BOX), || What::Start { recovered: recovered.0, epoch, cut });
         self.ledger.recover(recovered, first, &found, self.has_cut_off_starts)?;
         if has_lost {
@@ -551,6 +619,7 @@ where
                 return Err(("nothing leaves before it is committed", what));
             }
         }
+        check_histories(&self.ledger, &self.customers)?;
         let replay = Replay::<S>::of(self.ledger.frames(), recovered, self.service, self.appliance.limits)?;
         let digest = replay.check_equals(host.machine())?;
         self.fold(digest);
@@ -615,7 +684,7 @@ where
                 self.poll_part(part)?;
             }
         }
-        Ok(())
+        self.finish_stop()
     }
 
     fn pass_time(&mut self, work: usize) {
@@ -707,7 +776,9 @@ where
 
     fn check_state(&self, host: &Host<S>) -> Result<(), Wrong> {
         if let Some(error) = host.step_error() {
-            return Err(("the service goes on", error));
+            let diverged = matches!(error, StepError::Diverged { .. });
+            let check = if diverged { AGREE_AT_MARKS } else { "the service goes on" };
+            return Err((check, error.to_string()));
         }
         host.machine().service().check().map_err(|violation| (violation.name, violation.detail))
     }
@@ -785,6 +856,7 @@ where
         check_effects(&self.ledger, &self.customers)?;
         let replay = Replay::<S>::of(self.ledger.frames(), self.ledger.last(), self.service, self.appliance.limits)?;
         self.customers.iter().try_for_each(|customer| replay.check_told(&self.ledger, customer))?;
+        check_histories(&self.ledger, &self.customers)?;
         if let Some(host) = &self.host {
             let digest = replay.check_equals(host.machine())?;
             self.fold(digest);
@@ -851,7 +923,7 @@ fn surroundings<'a, C>(
 /// A shadow that can go no further for another reason than a bad disk has found something.
 fn check_shadow<S: Service>(host: &Host<S>) -> Result<(), Wrong> {
     match host.shadow_error() {
-        Some(ShadowError::Step(error)) => Err(("states and outputs agree at marks", error.to_string())),
+        Some(ShadowError::Step(error)) => Err((AGREE_AT_MARKS, error.to_string())),
         Some(error) if !host.beside().is_some_and(Beside::is_failed_by_disk) => Err(("the shadow goes on", error.to_string())),
         _ => Ok(()),
     }

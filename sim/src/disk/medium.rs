@@ -400,6 +400,11 @@ impl Medium {
         state.stalled_until = state.time.now() + ns;
     }
 
+    /// Time passes, for a disk whose world has none of its own.
+    pub fn pass_time(&self, ns: u64) {
+        self.lock().time.advance(ns);
+    }
+
     /// After so many more operations every one fails and does nothing, until told otherwise: a process that dies in the middle of what it
     /// does without coming back to its caller.
     pub fn set_fuse(&self, operations: Option<u64>) {

@@ -6,6 +6,7 @@
 mod oracle;
 mod retention;
 mod shadow;
+mod stop;
 
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use ticktape::feed::{self, FeedSession, LogPublisher, Publisher};
 use ticktape::journaler::{Journaler, UNHURRIED_NS};
 use ticktape::link::{DATA_OVERHEAD_BYTES, EventMessage, Tier};
 use ticktape::log::{LogWriter, SequencedClock};
-use ticktape::machine::{Machine, StepLimits};
+use ticktape::machine::{Machine, StepError, StepLimits};
 use ticktape::mark::{Cadence, DIGESTS_MAX};
 use ticktape::metrics::{Arrivals, Part, StageLatency};
 use ticktape::outputs::OutputWriter;
@@ -41,8 +42,9 @@ use crate::replica::{Led, feed_source};
 use crate::rng::{Rng, Seed};
 
 pub(crate) use oracle::Oracle;
-pub(crate) use retention::{Retention, Surroundings, may_rot, read_log};
+pub(crate) use retention::{NOTHING, Retention, Surroundings, may_rot, read_log};
 pub(crate) use shadow::Beside;
+pub(crate) use stop::{STOP_LOSES_NOTHING, check_sealed};
 
 /// The stream that client commands carry.
 const STREAM_ID: u16 = 2;
@@ -175,6 +177,8 @@ pub(crate) struct Host<S: Service> {
     epochs: EpochTable,
     watermarks: Watermarks,
     starved_since: Option<Nanos>,
+    /// In a graceful stop: the last frame there is.
+    stopping: Option<Seq>,
     shadow: Option<Beside<S>>,
     /// Whether what its snapshots cover is given up.
     compacts: bool,
@@ -270,6 +274,7 @@ impl<S: Service> Host<S> {
             epochs,
             watermarks,
             starved_since: None,
+            stopping: None,
             shadow,
             compacts: config.snapshots.is_some_and(|snapshots| snapshots.compact),
             snapshot,
@@ -284,6 +289,7 @@ impl<S: Service> Host<S> {
     pub(crate) fn poll(&mut self, part: Pollable, clock: &SimClock, service: &S::Config) -> usize {
         let now = clock.monotonic();
         match part {
+            Pollable::Sequencer if self.stopping.is_some() => 0,
             Pollable::Sequencer => self.sequencer.poll(now),
             Pollable::Journaler => self.journaler.poll(now),
             Pollable::Executor => self.executor.poll(now),
@@ -293,12 +299,18 @@ impl<S: Service> Host<S> {
             Pollable::Housekeeping => {
                 self.sequencer.housekeeping(clock.realtime(), now);
                 let marked = self.sequencer.counters().marks;
-                self.sequencer.mark(now);
+                if self.stopping.is_none() {
+                    self.sequencer.mark(now);
+                }
                 if let Some(shadow) = self.shadow.as_ref().filter(|_| self.compacts) {
                     self.journaler.release_before(shadow.covered().next());
                 }
                 self.journaler.housekeeping(now);
-                self.publisher.housekeeping(now);
+                if self.has_published_all() {
+                    self.publisher.end(now);
+                } else {
+                    self.publisher.housekeeping(now);
+                }
                 if self.journaler.starved().is_none() {
                     self.starved_since = None;
                 } else {
@@ -327,8 +339,8 @@ impl<S: Service> Host<S> {
     }
 
     /// Why the service can go no further, if it can't.
-    pub(crate) fn step_error(&self) -> Option<String> {
-        self.executor.failed().map(ToString::to_string)
+    pub(crate) fn step_error(&self) -> Option<&StepError> {
+        self.executor.failed()
     }
 
     /// Why the shadow can go no further, if it can't.

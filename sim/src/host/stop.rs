@@ -26,8 +26,14 @@ impl<S: Service> Host<S> {
         let last_record = Seq(self.executor.next_record().0 - 1);
         self.journaler.durable() >= last
             && self.executor.machine().applied() >= last
-            && self.published.next_seq() > last
+            && self.has_published_all()
+            && self.publisher.has_ended()
             && self.egress.released(last_record)
+    }
+
+    /// Whether a stop is under way, and the last frame is published: what is left to be said is that the feed ends.
+    pub(super) fn has_published_all(&self) -> bool {
+        self.stopping.is_some_and(|last| self.publisher.next_seq() > last)
     }
 
     /// Seals the journal and tells the clients.

@@ -49,7 +49,7 @@ where
     pub(crate) fn script_ask(&mut self) -> bool {
         let index = self.inputs_asked as usize % self.customers.len();
         let input = (self.gen_input)(&mut self.inputs).to_bytes();
-        let is_taken = self.customers[index].ask(input);
+        let is_taken = self.customers[index].ask(self.time.now(), input);
         self.inputs_asked += u64::from(is_taken);
         is_taken
     }
@@ -61,6 +61,18 @@ where
                 with_fleet!(self, with(index, |member, around| member.kill("replica killed", around)))
             }
         }
+    }
+
+    /// Stops the leader in good order.
+    pub(crate) fn script_stop(&mut self) {
+        self.stop();
+    }
+
+    /// The leader begins, and its power is lost after so many of its disk's operations; false where they were enough to come up.
+    pub(crate) fn script_begin_in_vain(&mut self, operations: u64) -> Result<bool, Wrong> {
+        self.script_fuse = Some(operations);
+        self.start(false)?;
+        Ok(self.host.is_none())
     }
 
     pub(crate) fn script_lose_power(&mut self, host: Host) -> Result<(), Wrong> {
