@@ -1,7 +1,8 @@
 //! The executor: applies the log to the service, as soon as frames are published and in parallel with the journal.
 //!
-//! Order of a poll: step through a bounded batch, publish each step's outputs at once, then tell how far each session came
-//! and when the next timer is due.
+//! Order of a poll: tell how far each session had come by the last one, step through a bounded batch, publish each step's outputs at
+//! once, then tell when the next timer is due.
+//! Progress is told a poll later because only acknowledgements depend on it: an output does not wait for that.
 //! Invariant: a step starts only when all the output it may make has room, so a step is never half released.
 
 use std::sync::Arc;
@@ -18,17 +19,17 @@ use crate::payload::{Origin, decode_session_open};
 /// Frames applied in one poll: small, so that stages on the same core wait a few microseconds at most.
 const FRAMES_PER_POLL_MAX: usize = 32;
 
-/// No timer is armed.
-const NEVER: u64 = u64::MAX;
-
 /// The next timer's deadline, in sequenced nanoseconds: one word from the executor to the sequencer.
 #[derive(Clone, Debug)]
 pub struct Deadline(Arc<AtomicU64>);
 
 impl Deadline {
+    /// No timer is armed.
+    pub const NEVER: u64 = u64::MAX;
+
     /// No deadline.
     pub fn never() -> Self {
-        Deadline(Arc::new(AtomicU64::new(NEVER)))
+        Deadline(Arc::new(AtomicU64::new(Deadline::NEVER)))
     }
 
     fn set(&self, deadline: u64) {
@@ -38,7 +39,7 @@ impl Deadline {
         }
     }
 
-    /// The deadline, `u64::MAX` where there is none.
+    /// The deadline, [`Deadline::NEVER`] where there is none.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -86,6 +87,10 @@ impl<S: Service> Executor<S> {
             return 0;
         }
         self.latency.settle(now);
+        if self.progress.is_some() && self.outputs.room(RECORD_BYTES) {
+            self.flush_progress();
+            self.outputs.publish();
+        }
         let mut applied = 0;
         while applied < FRAMES_PER_POLL_MAX && self.outputs.room(self.step_room_bytes) {
             let Some(bytes) = self.frames.peek() else { break };
@@ -107,13 +112,14 @@ impl<S: Service> Executor<S> {
                 }
                 Err(error) => {
                     self.failed = Some(error);
+                    // There is no next poll, and what was applied before stands.
+                    self.flush_progress();
+                    self.outputs.publish();
                     break;
                 }
             }
         }
         if applied > 0 {
-            self.flush_progress();
-            self.outputs.publish();
             self.frames.release();
             self.announce_deadline();
         } else {
@@ -139,7 +145,7 @@ impl<S: Service> Executor<S> {
     }
 
     fn announce_deadline(&self) {
-        self.deadline.set(self.machine.next_deadline().map_or(NEVER, |deadline| deadline.0));
+        self.deadline.set(self.machine.next_deadline().map_or(Deadline::NEVER, |deadline| deadline.0));
     }
 
     /// Why the service can go no further, if it can't.
@@ -150,6 +156,11 @@ impl<S: Service> Executor<S> {
     /// The state.
     pub fn machine(&self) -> &Machine<S> {
         &self.machine
+    }
+
+    /// Whether it was told how far everything applied brought its sessions.
+    pub fn has_told_progress(&self) -> bool {
+        self.progress.is_none()
     }
 
     /// The number of the next output record.

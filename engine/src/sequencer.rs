@@ -1,7 +1,8 @@
 //! The sequencer: takes datagrams, checks them against their sessions, and writes commands into the one order.
 //!
-//! Order of a poll: count the last poll's latencies, take a burst that is certain to fit the ring, publish once, tell the egress
-//! what arrived; where nothing did, sequence a tick if a timer is due.
+//! Order of a poll: count the last poll's latencies, tell the egress what had arrived by then, take a burst that is certain to fit the
+//! ring, publish once; where there was none, sequence a tick if a timer is due.
+//! What arrived is told a poll later because only acknowledgements depend on it: a reply does not wait for that.
 //! Invariant: a datagram is taken only when all it may hold fits the ring; what can't be taken stays with the kernel.
 //! Invariant: a session's commands enter the log once, in order, within a client epoch.
 
@@ -14,9 +15,8 @@ use ticktape_nic::{Datagram, Rx, RxCounters, TimeOrigin};
 use crate::control::{Control, RANGES_MAX, SomeRanges};
 use crate::executor::Deadline;
 use crate::link::{
-    Ack, Answer, Data, DropReason, Hello, Identity, LinkCounters, Outcome, Packet, RESEND_PER_NACK_MAX, Ranges,
-    Receiver, ReceiverConfig, Refuse, RefuseReason, ResyncReason, SEQ_LIMIT, Standing, Terms, Tier, answer_hello,
-    layout,
+    Ack, Answer, Data, DropReason, Hello, Identity, LinkCounters, Packet, RESEND_PER_NACK_MAX, Ranges, Receiver,
+    ReceiverConfig, Refuse, RefuseReason, ResyncReason, SEQ_LIMIT, Standing, Terms, Tier, answer_hello, layout,
 };
 use crate::log::LogWriter;
 use crate::mark::{Cadence, Mark, MarkWriter};
@@ -104,7 +104,8 @@ struct Desk {
     control: rtrb::Producer<Control>,
     arrivals: Arrivals,
     counters: SequencerCounters,
-    untold: bool,
+    /// Sessions of which something has arrived that the egress was not told; each once.
+    untold: Vec<SessionId>,
     /// When a session's missing commands are to be asked for; `Nanos::MAX` where none misses any.
     ask_at: Nanos,
     /// Commands whose turn has come wait for room in the log.
@@ -135,20 +136,24 @@ impl<R: Rx> Sequencer<R> {
         arrivals: Arrivals,
     ) -> Self {
         let receiver_config = receiver_config(&config);
-        let sessions = history.iter().map(|(session, state)| {
-            let receiver = Receiver::new(state.client_epoch, state.client_seq + 1, &receiver_config);
-            (session, SessionLink::new(receiver, state.open))
-        });
+        let sessions: BTreeMap<SessionId, SessionLink> = history
+            .iter()
+            .map(|(session, state)| {
+                let receiver = Receiver::new(state.client_epoch, state.client_seq + 1, &receiver_config);
+                (session, SessionLink::new(receiver, state.open))
+            })
+            .collect();
+        let known = sessions.len();
         let latency = StageLatency::new(arrivals.clone(), Seq(log.next_seq().0 - 1));
         Sequencer {
             rx,
             desk: Desk {
                 config,
-                sessions: sessions.collect(),
+                sessions,
                 control,
                 arrivals,
                 counters: SequencerCounters::default(),
-                untold: false,
+                untold: Vec::with_capacity(config.sessions_max.max(known)),
                 ask_at: Nanos::MAX,
                 waiting: false,
             },
@@ -171,18 +176,18 @@ impl<R: Rx> Sequencer<R> {
     pub fn poll(&mut self, now: Nanos) -> usize {
         self.latency.settle(now);
         let (log, desk) = (&mut self.log, &mut self.desk);
-        if now >= desk.ask_at || desk.waiting {
-            desk.mend(now, log);
+        if !desk.untold.is_empty() {
+            desk.tell_received();
         }
+        let mended = (now >= desk.ask_at || desk.waiting) && desk.mend(now, log);
         let burst = affordable_burst(log, self.datagram_room);
         let mut taken = 0;
         if burst > 0 {
             taken = self.rx.poll(now, burst, |datagram| desk.on_datagram(now, &datagram, log));
         }
-        if taken > 0 || desk.untold {
+        if taken > 0 || mended {
             log.publish();
             self.latency.pass(Seq(log.next_seq().0 - 1));
-            desk.tell_received();
             return taken;
         }
         let ticks = self.tick(now);
@@ -195,7 +200,7 @@ impl<R: Rx> Sequencer<R> {
     /// Sequences the passing of time where a timer is due and nothing else has carried it there.
     fn tick(&mut self, now: Nanos) -> usize {
         let deadline = self.deadline.get();
-        if deadline > self.log.time(now).0 {
+        if deadline == Deadline::NEVER || deadline > self.log.time(now).0 {
             return 0;
         }
         let (ticked_for, at) = self.ticked;
@@ -275,6 +280,23 @@ impl SessionLink {
         SessionLink { receiver, address: None, opened_by: None, open, received_untold: false }
     }
 
+    /// Whether a packet comes from where this session shook hands in this reign, and in its client's present one.
+    #[inline]
+    fn is_connected(&self, from: SocketAddrV4, identity: &Identity, epoch: u32) -> bool {
+        self.address == Some(from)
+            && self.receiver.epoch() == identity.client_epoch
+            && identity.appliance_epoch == epoch
+    }
+
+    /// Something has arrived that the egress has to be told.
+    #[inline]
+    fn note_arrival(&mut self, session: SessionId, untold: &mut Vec<SessionId>) {
+        if !self.received_untold {
+            self.received_untold = true;
+            untold.push(session);
+        }
+    }
+
     /// What decides on a Hello. Commits and events are the egress's, which writes the Welcome.
     fn standing(&self) -> Standing {
         let received_next = self.receiver.received_next();
@@ -324,8 +346,9 @@ impl Desk {
         log: &mut LogWriter,
     ) {
         let session = SessionId(identity.session);
-        if !self.is_connected(datagram.source, identity) {
-            return;
+        let Some(link) = self.sessions.get_mut(&session) else { return self.turn_away(datagram.source, identity) };
+        if !link.is_connected(datagram.source, identity, self.config.epoch) {
+            return self.turn_away(datagram.source, identity);
         }
         if data.messages().any(|command| command.len() > self.config.command_bytes_max) {
             // It would be sent again for ever: the client hears why it is over.
@@ -333,7 +356,6 @@ impl Desk {
             self.tell(Control::TooLong { session });
             return;
         }
-        let Some(link) = self.sessions.get_mut(&session) else { return };
         let (arrivals, counters) = (&self.arrivals, &mut self.counters);
         let client_epoch = identity.client_epoch;
         let outcome = link.receiver.on_data(now, client_epoch, data, |client_seq, command| {
@@ -345,18 +367,10 @@ impl Desk {
             counters.stamped_by_kernel += u64::from(datagram.origin != TimeOrigin::Poll);
             true
         });
-        self.settle(session, outcome);
-    }
-
-    /// Counts what became of a packet, and notes what it left to do.
-    #[inline]
-    fn settle(&mut self, session: SessionId, outcome: Outcome) {
-        let Some(link) = self.sessions.get_mut(&session) else { return };
         if let Some(reason) = outcome.drop_reason() {
             self.counters.link.count(reason);
         }
-        link.received_untold = true;
-        self.untold = true;
+        link.note_arrival(session, &mut self.untold);
         if !link.receiver.is_whole() {
             self.ask_at = self.ask_at.min(link.receiver.poll_nack_timeout().unwrap_or(Nanos::MAX));
             self.waiting |= link.receiver.is_ready();
@@ -381,20 +395,30 @@ impl Desk {
         let sink = &mut HeldCommands { now, session, epoch: identity.client_epoch, log, arrivals: &self.arrivals };
         let commands = &mut self.counters.commands;
         let outcome = link.receiver.on_gap_fill(now, from, count, |seq, command| sink.take(seq, command, commands));
-        self.settle(session, outcome);
+        if let Some(reason) = outcome.drop_reason() {
+            self.counters.link.count(reason);
+        }
+        link.note_arrival(session, &mut self.untold);
+        if !link.receiver.is_whole() {
+            self.ask_at = self.ask_at.min(link.receiver.poll_nack_timeout().unwrap_or(Nanos::MAX));
+            self.waiting |= link.receiver.is_ready();
+        }
     }
 
-    /// Asks for what is missing where that is due, and takes what waited for room in the log.
+    /// Asks for what is missing where that is due, and takes what waited for room in the log. Returns whether it took anything.
     #[cold]
-    fn mend(&mut self, now: Nanos, log: &mut LogWriter) {
+    fn mend(&mut self, now: Nanos, log: &mut LogWriter) -> bool {
+        let mut has_taken = false;
         (self.ask_at, self.waiting) = (Nanos::MAX, false);
         for (&session, link) in self.sessions.iter_mut().filter(|(_, link)| !link.receiver.is_whole()) {
             let epoch = link.receiver.epoch();
             let sink = &mut HeldCommands { now, session, epoch, log, arrivals: &self.arrivals };
             let commands = &mut self.counters.commands;
             let taken = link.receiver.poll_deliver(now, |seq, command| sink.take(seq, command, commands));
-            link.received_untold |= taken > 0;
-            self.untold |= taken > 0;
+            if taken > 0 {
+                has_taken = true;
+                link.note_arrival(session, &mut self.untold);
+            }
             self.waiting |= link.receiver.is_ready();
             loop {
                 let missing = SomeRanges::collect(|ranges| link.receiver.poll_nack(now, ranges));
@@ -407,6 +431,7 @@ impl Desk {
             }
             self.ask_at = self.ask_at.min(link.receiver.poll_nack_timeout().unwrap_or(Nanos::MAX));
         }
+        has_taken
     }
 
     fn on_ack(&mut self, from: SocketAddrV4, identity: &Identity, ack: Ack, held: SomeRanges) {
@@ -429,8 +454,7 @@ impl Desk {
         if self.is_connected(from, identity)
             && let Some(link) = self.sessions.get_mut(&SessionId(identity.session))
         {
-            link.received_untold = true;
-            self.untold = true;
+            link.note_arrival(SessionId(identity.session), &mut self.untold);
             if link.receiver.on_heartbeat(now, next_seq) {
                 self.ask_at = self.ask_at.min(link.receiver.poll_nack_timeout().unwrap_or(Nanos::MAX));
             }
@@ -452,11 +476,17 @@ impl Desk {
     #[inline]
     fn is_connected(&mut self, from: SocketAddrV4, identity: &Identity) -> bool {
         let link = self.sessions.get(&SessionId(identity.session));
-        let address = link.and_then(|link| link.address);
-        let is_current = link.is_some_and(|link| link.receiver.epoch() == identity.client_epoch);
-        if address == Some(from) && is_current && identity.appliance_epoch == self.config.epoch {
-            return true;
+        let is_connected = link.is_some_and(|link| link.is_connected(from, identity, self.config.epoch));
+        if !is_connected {
+            self.turn_away(from, identity);
         }
+        is_connected
+    }
+
+    /// Counts a packet that is of no connected session, and tells its sender what to do.
+    #[cold]
+    fn turn_away(&mut self, from: SocketAddrV4, identity: &Identity) {
+        let address = self.sessions.get(&SessionId(identity.session)).and_then(|link| link.address);
         let (drop, reason) = if identity.appliance_epoch != self.config.epoch {
             (DropReason::StaleEpoch, ResyncReason::EpochChanged)
         } else if address == Some(from) {
@@ -466,7 +496,6 @@ impl Desk {
         };
         self.counters.link.count(drop);
         self.tell(Control::Resync { to: from, identity: *identity, reason });
-        false
     }
 
     fn on_hello(&mut self, now: Nanos, from: SocketAddrV4, identity: &Identity, hello: &Hello, log: &mut LogWriter) {
@@ -518,12 +547,10 @@ impl Desk {
         Ok(())
     }
 
+    /// Sessions are never forgotten, so each that is noted is there.
     fn tell_received(&mut self) {
-        self.untold = false;
-        for (&session, link) in &mut self.sessions {
-            if !link.received_untold {
-                continue;
-            }
+        while let Some(&session) = self.untold.last() {
+            let Some(link) = self.sessions.get_mut(&session) else { break };
             let received_next = link.receiver.received_next();
             let control = if link.receiver.held() == 0 {
                 Control::Received { session, received_next }
@@ -533,10 +560,10 @@ impl Desk {
             };
             if self.control.push(control).is_err() {
                 self.counters.control_full += 1;
-                self.untold = true;
                 return;
             }
             link.received_untold = false;
+            self.untold.pop();
         }
     }
 

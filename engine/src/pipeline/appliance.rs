@@ -11,7 +11,7 @@ use ticktape_shm::{Consumer, Horizon, RingBuilder, Watermarks};
 use ticktape_tuning::{clock, pin};
 
 use super::capture::{self, CaptureThread, FeedTaps, Taps};
-use super::core_thread::{Closed, Idle, run_core};
+use super::core_thread::{Closed, Idle, prepare, run_core};
 use super::cores::{describe_cores, describe_idle, idles, no_workers_on, shadow_cores, slot_of, spare_cores};
 use super::events::{self, Events, Ports};
 use super::feed_server;
@@ -189,6 +189,7 @@ impl Appliance {
         idles: &[Idle],
         mut stages: Vec<Box<dyn Stage>>,
     ) -> Result<(), StartError> {
+        idles.iter().copied().for_each(prepare);
         for ((slot, &core), &idle) in plan.slots().iter().zip(cores).zip(idles) {
             let mut mine = Vec::new();
             for name in &slot.stages {

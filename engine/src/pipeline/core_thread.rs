@@ -29,6 +29,14 @@ pub(super) struct Idle {
     pub(super) has_spare_core: bool,
 }
 
+/// Measures the counter that spinning threads read, once a process and for up to 0.2 s: while an appliance starts, not when its first
+/// client waits.
+pub(super) fn prepare(idle: Idle) {
+    if idle.strategy == IdleStrategy::Spin {
+        SpinClock::new();
+    }
+}
+
 /// One thread: polls its stages in plan order until they are drained, or one anywhere has failed.
 pub(super) fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) -> Vec<Closed> {
     let alarm = Alarm(lifecycle);

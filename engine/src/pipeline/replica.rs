@@ -14,7 +14,7 @@ use ticktape_nic::{Nic, UdpConfig, UdpNic};
 use ticktape_tuning::pin;
 
 use super::appliance::Report;
-use super::core_thread::{Closed, Idle, run_core};
+use super::core_thread::{Closed, Idle, prepare, run_core};
 use super::feed_server;
 use super::idle::IdleStrategy;
 use super::replica_cut;
@@ -479,6 +479,7 @@ where
     ) -> Result<(), StartError> {
         let usable = pin::usable_cores().len();
         let idle = Idle { strategy: self.config.idle.resolve(THREADS, usable), has_spare_core: usable > THREADS };
+        prepare(idle);
         for (name, stage) in [("tt-intake", intake), ("tt-journaler", journaler)] {
             let lifecycle = running.lifecycle.clone();
             let idle = if name == "tt-intake" { idle } else { Idle { strategy: IdleStrategy::Backoff, ..idle } };

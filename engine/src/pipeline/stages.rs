@@ -197,7 +197,8 @@ where
     fn housekeeping(&mut self, _now: Nanos) {}
 
     fn drained(&mut self, _now: Nanos) -> bool {
-        let done = self.lifecycle.final_seq().is_some_and(|last| self.executor.machine().applied() >= last);
+        let has_applied = self.lifecycle.final_seq().is_some_and(|last| self.executor.machine().applied() >= last);
+        let done = has_applied && self.executor.has_told_progress();
         if done {
             self.lifecycle.set_final_record(Seq(self.executor.next_record().0 - 1));
         }
