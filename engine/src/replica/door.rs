@@ -1,7 +1,7 @@
 //! The door of a replica's log: what comes in, by feed, repair or catch-up, is checked here and written to the ring as it came.
 //!
 //! Invariant: the ring gets consecutive frames whose checksums fit, and nothing that could not stand in the leader's log.
-//! Invariant: an epoch begins with its own `EpochChange`, of this service and schema.
+//! Invariant: an epoch begins with its own `EpochChange`, of this service and schema, whichever way its frames come.
 
 use std::fmt;
 
@@ -80,7 +80,7 @@ pub enum Way {
         /// The session's.
         epoch: u64,
     },
-    /// In bulk: history, over any number of epochs.
+    /// In bulk: history, over any number of epochs, from [where it began](Door::begin_bulk) on.
     Bulk,
 }
 
@@ -110,6 +110,8 @@ pub struct Door {
     service: Identity,
     epoch: u64,
     epoch_began_at: Seq,
+    /// The epoch that a transfer has come to: the feed may have gone on meanwhile.
+    bulk_epoch: u64,
     epochs: EpochTable,
     misfit: Option<Misfit>,
     refusals: [u64; Refusal::COUNT],
@@ -125,6 +127,7 @@ impl Door {
             service,
             epoch,
             epoch_began_at: Seq::ZERO,
+            bulk_epoch: epoch,
             epochs: EpochTable::default(),
             misfit: None,
             refusals: [0; Refusal::COUNT],
@@ -136,6 +139,11 @@ impl Door {
     #[must_use]
     pub fn record_epochs(self, epochs: EpochTable) -> Self {
         Door { epochs, ..self }
+    }
+
+    /// A transfer begins here: what it brings goes on after the log as it is now.
+    pub fn begin_bulk(&mut self) {
+        self.bulk_epoch = self.epoch;
     }
 
     /// The frame that comes next.
@@ -164,8 +172,11 @@ impl Door {
     #[inline]
     pub fn admit(&mut self, seq: u64, bytes: &[u8], way: Way) -> Admission {
         let next = self.producer.next_seq().0;
-        if seq != next {
-            return if seq < next { Admission::Known } else { Admission::Early };
+        if seq > next {
+            return Admission::Early;
+        }
+        if seq < next {
+            return if way == Way::Bulk { self.pass_in_bulk(seq, bytes) } else { Admission::Known };
         }
         if self.misfit.is_some() {
             return Admission::Full;
@@ -177,17 +188,38 @@ impl Door {
                 }
                 if let Some(epoch) = begins {
                     (self.epoch, self.epoch_began_at) = (epoch, Seq(seq));
+                    if way == Way::Bulk {
+                        self.bulk_epoch = epoch;
+                    }
                     self.epochs.begin(epoch, Seq(seq));
                 }
                 Admission::Taken
             }
             Err(None) => Admission::Full,
-            Err(Some(refusal)) => {
-                self.refusals[refusal.index()] += 1;
-                self.last_refusal = Some((Seq(seq), refusal));
-                Admission::Refused(refusal)
-            }
+            Err(Some(refusal)) => self.refuse(seq, refusal),
         }
+    }
+
+    fn refuse(&mut self, seq: u64, refusal: Refusal) -> Admission {
+        self.refusals[refusal.index()] += 1;
+        self.last_refusal = Some((Seq(seq), refusal));
+        Admission::Refused(refusal)
+    }
+
+    /// A frame of a transfer where the feed was before it. One that begins an epoch later than the log's says that what the feed
+    /// brought there was taken back.
+    #[cold]
+    fn pass_in_bulk(&mut self, seq: u64, bytes: &[u8]) -> Admission {
+        if let Ok(frame) = Frame::decode(bytes)
+            && frame.kind == Kind::EpochChange
+            && let Some(change) = EpochChange::decode(frame.payload)
+        {
+            if change.epoch > self.epoch {
+                return self.refuse(seq, Refusal::Epoch);
+            }
+            self.bulk_epoch = change.epoch;
+        }
+        Admission::Known
     }
 
     /// The epoch that begins with the frame, if one does. `Err(None)` where the log turns out to be another service's.
@@ -206,8 +238,17 @@ impl Door {
         match frame.kind {
             Kind::EpochChange => self.check_epoch_change(&frame, way).map(Some),
             Kind::Output | Kind::Heartbeat | Kind::TimerFired => Err(Some(Refusal::Kind(frame.kind))),
-            _ if matches!(way, Way::Feed { epoch } if epoch != self.epoch) => Err(Some(Refusal::Epoch)),
+            _ if self.epoch_of(way) != self.epoch => Err(Some(Refusal::Epoch)),
             _ => Ok(None),
+        }
+    }
+
+    /// The epoch that a frame which begins none is of.
+    #[inline]
+    fn epoch_of(&self, way: Way) -> u64 {
+        match way {
+            Way::Feed { epoch } => epoch,
+            Way::Bulk => self.bulk_epoch,
         }
     }
 

@@ -84,6 +84,58 @@ fn an_epoch_begins_with_a_change_that_fits_and_with_nothing_else() {
     assert_eq!(door.admit(8, &frame(8, Kind::Input, b"x"), Way::Feed { epoch: 6 }), Admission::Taken);
 }
 
+/// A transfer asks from 7 on, the feed brings 7 and 8 of epoch 5 before it, and a leader that lost 8 begins epoch 6 there.
+#[test]
+fn a_transfer_that_shows_that_the_feed_was_taken_back_adds_nothing_to_what_was() {
+    let (mut door, _ring) = door(Seq(7), 5);
+    door.begin_bulk();
+    assert_eq!(door.admit(7, &frame(7, Kind::Input, b"seven"), FEED), Admission::Taken);
+    assert_eq!(door.admit(8, &frame(8, Kind::Input, b"taken back"), FEED), Admission::Taken);
+    assert_eq!(door.admit(7, &frame(7, Kind::Input, b"seven"), Way::Bulk), Admission::Known);
+    let refused = Admission::Refused(Refusal::Epoch);
+    assert_eq!(door.admit(8, &change(8, 6, 3, "bank"), Way::Bulk), refused);
+    assert_eq!((door.next_seq(), door.epoch(), door.last_refusal()), (Seq(9), 5, Some((Seq(8), Refusal::Epoch))));
+}
+
+#[test]
+fn a_transfer_goes_on_behind_epochs_that_the_feed_brought_and_not_behind_those_that_it_does_not_know() {
+    let six = Way::Feed { epoch: 6 };
+    let (mut ahead, _ring) = door(Seq(7), 5);
+    ahead.begin_bulk();
+    assert_eq!(ahead.admit(7, &change(7, 6, 3, "bank"), six), Admission::Taken);
+    // From somebody who is in epoch 5 still.
+    let next = frame(8, Kind::Input, b"eight");
+    assert_eq!(ahead.admit(7, &frame(7, Kind::Input, b"old"), Way::Bulk), Admission::Known);
+    assert_eq!(ahead.admit(8, &next, Way::Bulk), Admission::Refused(Refusal::Epoch));
+    // From somebody who has come to epoch 6, too.
+    ahead.begin_bulk();
+    assert_eq!(ahead.admit(8, &next, Way::Bulk), Admission::Taken);
+    let (mut along, _ring) = door(Seq(7), 5);
+    along.begin_bulk();
+    assert_eq!(along.admit(7, &change(7, 6, 3, "bank"), six), Admission::Taken);
+    assert_eq!(along.admit(7, &change(7, 6, 3, "bank"), Way::Bulk), Admission::Known);
+    assert_eq!(along.admit(8, &next, Way::Bulk), Admission::Taken);
+}
+
+#[test]
+fn every_epoch_of_one_poll_is_recorded() {
+    let (door, _ring) = door(Seq(1), 0);
+    let epochs = EpochTable::default();
+    let mut door = door.record_epochs(epochs.clone());
+    for (seq, epoch) in [(1, 1), (2, 2), (4, 5)] {
+        if seq == 4 {
+            assert_eq!(door.admit(3, &frame(3, Kind::Tick, &[]), Way::Bulk), Admission::Taken);
+        }
+        assert_eq!(door.admit(seq, &change(seq, epoch, 3, "bank"), Way::Bulk), Admission::Taken);
+    }
+    door.publish();
+    // Whoever has the frames of each of them is told that it has the same log.
+    for (wanted, epoch) in [(2, 1), (3, 2), (4, 2), (5, 5)] {
+        assert_eq!(epochs.check(Seq(wanted), epoch), Ok(()), "{wanted} after epoch {epoch}");
+    }
+    assert_eq!((epochs.last(), epochs.last_began()), (5, Some(Seq(4))));
+}
+
 #[test]
 fn another_service_and_another_schema_are_named_and_end_it() {
     let (mut named, _ring) = door(Seq(1), 0);

@@ -390,6 +390,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         self.on_claim = false;
         self.phase = Phase::Bulk;
         self.bulk_from = self.door.next_seq();
+        self.door.begin_bulk();
         self.bulk.begin(now, self.door.next_seq(), self.door.epoch());
     }
 
