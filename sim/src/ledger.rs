@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ticktape::machine::{Machine, Progress, StepLimits};
-use ticktape::payload::Origin;
+use ticktape::payload::{EpochChange, Origin};
 use ticktape::{Frame, Kind, Seq, Service, SessionId, Target, Timestamp};
 
 use crate::customer::{Customer, Told};
@@ -16,6 +16,8 @@ pub(crate) type Wrong = (&'static str, String);
 pub(crate) struct Ledger {
     frames: Vec<Vec<u8>>,
     last_stamp: Timestamp,
+    /// The epoch of the latest reign that was ever seen.
+    last_epoch: u64,
     /// The last frame that anyone was told to be committed.
     pub(crate) committed: Seq,
     /// The last frame that has to survive whatever comes.
@@ -44,6 +46,15 @@ impl Ledger {
         if frame.timestamp < self.last_stamp {
             let what = format!("seq {due} is stamped {}, after {}", frame.timestamp.0, self.last_stamp.0);
             return Err(("time does not go back", what));
+        }
+        if frame.kind == Kind::EpochChange
+            && let Some(change) = EpochChange::decode(frame.payload)
+        {
+            if change.epoch <= self.last_epoch {
+                let what = format!("seq {due} begins epoch {}, and there was epoch {}", change.epoch, self.last_epoch);
+                return Err(("each reign has an epoch of its own", what));
+            }
+            self.last_epoch = change.epoch;
         }
         self.last_stamp = frame.timestamp;
         self.frames.push(bytes.to_vec());

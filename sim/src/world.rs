@@ -740,7 +740,7 @@ where
         });
         self.ledger.committed = self.ledger.committed.max(host.committed());
         self.ledger.durable = self.ledger.durable.max(Seq(host.progress().durable));
-        let checked = checked.and_then(|()| check_shadow(&host));
+        let checked = checked.and_then(|()| check_shadow(&host)).and_then(|()| check_space(&host));
         let fault = host.fault(&self.clock);
         self.host = Some(host);
         self.pass_time(work);
@@ -926,6 +926,14 @@ fn check_shadow<S: Service>(host: &Host<S>) -> Result<(), Wrong> {
         Some(ShadowError::Step(error)) => Err((AGREE_AT_MARKS, error.to_string())),
         Some(error) if !host.beside().is_some_and(Beside::is_failed_by_disk) => Err(("the shadow goes on", error.to_string())),
         _ => Ok(()),
+    }
+}
+
+/// What is accepted has its place on the disk.
+fn check_space<S: Service>(host: &Host<S>) -> Result<(), Wrong> {
+    match host.full_write() {
+        Some(error) => Err(("a full disk is met before anything is accepted", error)),
+        None => Ok(()),
     }
 }
 

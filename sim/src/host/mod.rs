@@ -31,7 +31,7 @@ use ticktape::pipeline::rings::{egress_config, output_ring_config, ring_builder}
 use ticktape::sequencer::{Sequencer, SequencerConfig};
 use ticktape::shadow::{Covered, ShadowError};
 use ticktape::{Kind, Nanos, Seq, Service};
-use ticktape_journal::{JournalConfig, Salts, Strategy, StrategyChoice};
+use ticktape_journal::{JournalConfig, JournalError, Salts, Strategy, StrategyChoice};
 use ticktape_nic::Nic;
 use ticktape_shm::{Consumer, Follower, Horizon, RingBuilder, Tap, Watermarks};
 
@@ -336,6 +336,14 @@ impl<S: Service> Host<S> {
         }
         let since = self.starved_since?;
         (clock.monotonic().saturating_sub(since) >= SPACE_PATIENCE_NS).then(|| "journal: no space".to_string())
+    }
+
+    /// A write that found the disk full, if there was one.
+    pub(crate) fn full_write(&self) -> Option<String> {
+        match self.journaler.failed() {
+            Some(failed @ JournalError::Disk { error, .. }) if error.is_full() => Some(failed.to_string()),
+            _ => None,
+        }
     }
 
     /// Why the service can go no further, if it can't.
