@@ -362,6 +362,7 @@ where
     fn finish_stop(&mut self) -> Result<(), Wrong> {
         let Some(host) = self.host.take_if(|host| host.is_drained()) else { return Ok(()) };
         self.leave(&host)?;
+        self.fleet.lose_leader(false, &self.network, &mut self.coverage);
         let last = self.ledger.last();
         let closed = host.close();
         self.network.close(SERVER);
@@ -564,10 +565,8 @@ where
             )
         );
         // So does one from which the snapshots can't be read now.
-        let has_no_beginning = matches!(
-            error,
-            StartError::Journal(JournalError::SnapshotGap { .. } | JournalError::NoBeginning { .. })
-        );
+        let has_no_beginning =
+            matches!(error, StartError::Journal(JournalError::SnapshotGap { .. } | JournalError::NoBeginning { .. }));
         let is_disk = is_disk || met_errors && has_no_beginning;
         let text = error.to_string();
         self.trace.tell(Who::Host(BOX), || What::StartFailed { why: text.clone() });
@@ -924,7 +923,9 @@ fn surroundings<'a, C>(
 fn check_shadow<S: Service>(host: &Host<S>) -> Result<(), Wrong> {
     match host.shadow_error() {
         Some(ShadowError::Step(error)) => Err((AGREE_AT_MARKS, error.to_string())),
-        Some(error) if !host.beside().is_some_and(Beside::is_failed_by_disk) => Err(("the shadow goes on", error.to_string())),
+        Some(error) if !host.beside().is_some_and(Beside::is_failed_by_disk) => {
+            Err(("the shadow goes on", error.to_string()))
+        }
         _ => Ok(()),
     }
 }

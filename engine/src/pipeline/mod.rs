@@ -14,7 +14,7 @@ mod nic;
 mod plan;
 pub mod recovery;
 mod replica;
-mod replica_cut;
+pub mod replica_cut;
 mod replica_executor;
 pub mod replica_parts;
 pub mod replica_reset;
@@ -28,10 +28,10 @@ mod start_error;
 
 pub use appliance::{Appliance, Choices, Report};
 pub use catchup::{CatchupCounters, CatchupServer, CatchupServerConfig, ServedRing};
-pub use catchup_source::LogSource;
 pub use catchup_client::{
     CatchupClient, CatchupClientConfig, CatchupError, CatchupItem, CatchupStep, install_snapshot,
 };
+pub use catchup_source::LogSource;
 pub use idle::{IdleStrategy, Idler};
 pub use plan::{CorePlan, CoreSlot, PlanError, StageName};
 pub use replica::Replica;

@@ -95,7 +95,8 @@ where
             report: Report { stages: Vec::new(), fault: None, errors: Vec::new(), capture: None, warnings: Vec::new() },
         };
         reset::finish(&mut FileDisk::new(), &config.dir).map_err(|error| in_dir(&config.dir, &error))?;
-        replica_cut::finish(&config.dir, &config.journal).map_err(|error| in_dir(&config.dir, &error))?;
+        let disk = || NativeDisk::new(&config.dir, Binding::OneThread);
+        replica_cut::finish(disk, &config.dir, &config.journal)?;
         let mut doors = Doors { sockets: Some(sockets), server };
         // Where there is something, what is wrong with it is said at once.
         let has_log = Found::newest(&config.dir, config.last_wanted())?.log_id() != 0;
@@ -335,14 +336,15 @@ where
         let from = if from == Seq::ZERO { self.epochs.last_began().unwrap_or(Seq::FIRST) } else { from };
         let keep = Seq(from.0.saturating_sub(1));
         let received = self.board.get(Figure::Received);
-        let kept = match replica_cut::cut(dir, &self.config.journal, keep) {
+        let disk = || NativeDisk::new(dir, Binding::OneThread);
+        let kept = match replica_cut::cut(disk, dir, &self.config.journal, keep) {
             Ok(kept) => {
                 self.board.say(format_args!("{why}; what was here up to seq {kept} stays"));
                 kept
             }
             Err(error) => {
                 self.board.say(format_args!("{why}; the log can't be cut there, and is fetched anew: {error}"));
-                replica_cut::give_up_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+                replica_cut::give_up_all(&mut FileDisk::new(), dir).map_err(|error| error.to_string())?;
                 Seq::ZERO
             }
         };

@@ -27,7 +27,7 @@ const MARKER_BYTES: usize = 4096;
 /// # Errors
 /// The disk's: it can be [gone on with](finish).
 pub fn reset<D: Disk>(disk: &mut D, dir: &Path, keep: Seq) -> Result<(), DiskError> {
-    write_marker(disk, dir, keep)?;
+    write_marker(disk, dir, MARKER, keep)?;
     finish(disk, dir)
 }
 
@@ -63,8 +63,9 @@ pub fn begin_from<D: Disk>(disk: &mut D, dir: &Path, aside: &Path, seq: Seq) -> 
     disk.run(Op::SyncDir { path: dir }).map(|_| ())
 }
 
-fn write_marker<D: Disk>(disk: &mut D, dir: &Path, keep: Seq) -> Result<(), DiskError> {
-    let (path, aside) = (dir.join(MARKER), dir.join(format!("{MARKER}.tmp")));
+/// Writes down what is about to be done: it stands once this returns.
+pub(super) fn write_marker<D: Disk>(disk: &mut D, dir: &Path, name: &str, keep: Seq) -> Result<(), DiskError> {
+    let (path, aside) = (dir.join(name), dir.join(format!("{name}.tmp")));
     match disk.run(Op::Delete { path: &aside }) {
         Err(error) if !error.is_missing() => return Err(error),
         _ => {}
@@ -90,7 +91,8 @@ fn write_marker<D: Disk>(disk: &mut D, dir: &Path, keep: Seq) -> Result<(), Disk
     disk.run(Op::SyncDir { path: dir }).map(|_| ())
 }
 
-fn read_marker<D: Disk>(disk: &mut D, path: &Path) -> Result<Option<Seq>, DiskError> {
+/// What was written down; 0 where it can't be read, `None` where nothing was.
+pub(super) fn read_marker<D: Disk>(disk: &mut D, path: &Path) -> Result<Option<Seq>, DiskError> {
     let file = match disk.run(Op::Open { path, mode: OpenMode::Read }) {
         Ok(Outcome::Opened(file)) => file,
         Ok(_) => unreachable!("open opens"),
@@ -137,7 +139,7 @@ fn install(aside: &Path, path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), sync_dir)
 }
 
-pub(super) fn write_synced(dir: &Path, name: &str, text: &str) -> io::Result<()> {
+fn write_synced(dir: &Path, name: &str, text: &str) -> io::Result<()> {
     let aside = dir.join(format!("{name}.tmp"));
     let mut file = File::create(&aside)?;
     file.write_all(text.as_bytes())?;
@@ -145,7 +147,7 @@ pub(super) fn write_synced(dir: &Path, name: &str, text: &str) -> io::Result<()>
     install(&aside, &dir.join(name))
 }
 
-pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
@@ -175,7 +177,7 @@ mod tests {
         fs::write(dir.join(names::LOCK), "").unwrap();
         let number = number(dir).unwrap();
         // As a kill right after the marker leaves it.
-        write_marker(&mut FileDisk::new(), dir, Seq(19)).unwrap();
+        write_marker(&mut FileDisk::new(), dir, MARKER, Seq(19)).unwrap();
         finish(&mut FileDisk::new(), dir).unwrap();
         let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_string();
         assert_eq!(listed(dir), [name(&kept), names::LOCK.to_string(), NUMBER.to_string()]);

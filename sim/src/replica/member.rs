@@ -1,12 +1,11 @@
 //! One replica's box over all its lives: what it is started from, and what becomes of it.
 
 use ticktape::config::ApplianceConfig;
-use ticktape::pipeline::replica_reset as reset;
+use ticktape::pipeline::{replica_cut, replica_reset as reset};
 use ticktape::replica::{Board, BulkEnd, Figure, Identity, ReplicaConfig, ReplicaState, Verdict};
 use ticktape::snapshot::Found;
 use ticktape::{Invariants, Seq, Service};
-use ticktape_journal::disk::DiskError;
-use ticktape_journal::{JournalError, JournalReader};
+use ticktape_journal::{JournalConfig, JournalError, JournalReader, Salts};
 
 use super::check::check_prefix;
 use super::fleet::Surroundings;
@@ -116,6 +115,16 @@ impl<S: Service + Invariants> Member<S> {
         if let State::Up(running) = &self.state { running.machine().applied() } else { Seq::ZERO }
     }
 
+    fn epoch_began_at(&self) -> Option<Seq> {
+        if let State::Up(running) = &self.state { running.epoch_began_at() } else { None }
+    }
+
+    /// Its journal, where it is written to outside its stages.
+    fn journal(&self) -> JournalConfig {
+        let salts = Salts::Seeded(self.seed.child("cut", self.starts).0);
+        JournalConfig { salts, ..self.config.journal.clone() }
+    }
+
     /// A number of its own board.
     pub(crate) fn figure(&self, figure: Figure) -> u64 {
         self.board.get(figure)
@@ -133,6 +142,9 @@ impl<S: Service + Invariants> Member<S> {
         let prepared = make_dir(&mut disk, &self.config).and_then(|()| reset::finish(&mut disk, dir));
         if let Err(error) = prepared {
             return self.failed_start(&error.to_string(), true, around);
+        }
+        if let Err(error) = replica_cut::finish(|| self.medium.open(), dir, &self.journal()) {
+            return self.failed_start(&error.to_string(), is_disk(&error), around);
         }
         let found = match Found::newest_on(&mut disk, dir, Seq::MAX) {
             Ok(found) => found,
@@ -285,7 +297,14 @@ impl<S: Service + Invariants> Member<S> {
                 Ok(None) => return Ok(0),
                 begun => return self.begin(begun, around),
             },
-            State::Up(running) => running.poll(Part::ALL[part], now, around.ever, around.ledger.committed)?,
+            State::Up(running) => {
+                let before = around.trace.is_on().then(|| running.standing());
+                let turn = running.poll(Part::ALL[part], now, around.ever, around.ledger.committed);
+                if let Some(before) = before {
+                    running.standing().tell_since(&before, self.index as u8 + 1, around.trace);
+                }
+                turn?
+            }
         };
         match turn {
             Turn::Work(work) => Ok(work),
@@ -319,11 +338,10 @@ impl<S: Service + Invariants> Member<S> {
     /// What a verdict asks for, then a beginning from the disk, as live.
     fn begin_anew(&mut self, verdict: Verdict, around: &mut Surroundings<'_, S>) -> Result<(), Wrong> {
         self.leave(around)?;
-        let applied = self.applied();
+        let (applied, epoch_began_at) = (self.applied(), self.epoch_began_at());
         self.close(around);
-        let mut disk = self.medium.open();
         let dir = &self.config.dir;
-        let done: Result<(), DiskError> = match verdict {
+        let done = match verdict {
             Verdict::Fault(why) => {
                 return Err(("a replica goes on", format!("replica {}: {why}", self.index)));
             }
@@ -331,22 +349,26 @@ impl<S: Service + Invariants> Member<S> {
                 around.meet("replica snapshots fetched", 1);
                 around.trace.tell(self.who(), || What::Snapshot { seq: at.seq.0, how: "begun from".to_string() });
                 self.log_id = at.log_id;
-                reset::begin_from(&mut disk, dir, &at.path, at.seq)
+                let begun = reset::begin_from(&mut self.medium.open(), dir, &at.path, at.seq);
+                begun.map_err(|error| JournalError::Disk { path: dir.clone(), error })
             }
             Verdict::TakenBack { why, from } => {
                 around.meet("replica truncations", 1);
-                around.trace.tell(self.who(), || What::Note { text: why });
+                // All of an epoch that nobody else has heard of.
+                let from = if from == Seq::ZERO { epoch_began_at.unwrap_or(Seq::FIRST) } else { from };
+                let text = format!("gives up its log from {from} on: {why}");
+                around.trace.tell(self.who(), || What::Note { text });
                 if from <= applied {
                     let what = format!("replica {}: from {from}, applied up to {applied}", self.index);
                     return Err(("nothing committed is taken back", what));
                 }
-                reset::reset(&mut disk, dir, Seq(from.0 - 1))
+                let cut = replica_cut::cut(|| self.medium.open(), dir, &self.journal(), Seq(from.0 - 1));
+                cut.map(|kept| around.meet("replica logs cut and gone on from", u64::from(kept > Seq::ZERO)))
             }
         };
-        drop(disk);
         match done {
             // Its marker stands: the next start goes on with it.
-            Err(error) => self.failed_start(&error.to_string(), true, around),
+            Err(error) => self.failed_start(&error.to_string(), is_disk(&error), around),
             Ok(()) => self.start(around),
         }
     }

@@ -6,6 +6,7 @@ mod leader;
 mod member;
 mod place;
 mod running;
+mod tell;
 
 pub(crate) use fleet::{Fleet, WorldView};
 pub(crate) use leader::Led;

@@ -1,5 +1,6 @@
 //! A replica's process: its stages, wired as they are live, each polled when the world says so.
 
+use ticktape::catchup::EpochTable;
 use ticktape::feed::{RepairServer, RepairServerConfig};
 use ticktape::journaler::Journaler;
 use ticktape::machine::Machine;
@@ -13,10 +14,11 @@ use ticktape::{Invariants, Nanos, Seq, Service};
 use ticktape_journal::disk::{DiskError, Op};
 use ticktape_journal::{Disk, JournalError, Salts, SnapshotError};
 use ticktape_nic::Nic;
-use ticktape_shm::{Follower, Horizon};
+use ticktape_shm::{Follower, Horizon, Watermarks};
 
 use super::check::Ever;
 use super::place::Place;
+use super::tell::Standing;
 use crate::bulk::{BulkServer, ServedLog, SimBulk, Wires};
 use crate::clock::SimClock;
 use crate::disk::{Medium, SimDisk};
@@ -128,6 +130,8 @@ pub(crate) struct Running<S: Service> {
     /// Sees every frame that is let in, and gates nobody.
     observer: Follower,
     board: Board,
+    epochs: EpochTable,
+    watermarks: Watermarks,
     covered: Covered,
     compacts: bool,
     starved_since: Option<Nanos>,
@@ -161,13 +165,13 @@ impl<S: Service + Invariants> Running<S> {
             watermarks: watermarks.clone(),
             committed: role.committed(),
             log_id,
-            epochs,
+            epochs: epochs.clone(),
         };
         let bulk = BulkServer::new(boot.wires, place.serves(), config.stream(), boot.identity, served);
         let repair = RepairServerConfig {
             dir: &config.dir,
             tap: &tap,
-            watermarks,
+            watermarks: watermarks.clone(),
             stream: config.stream(),
             datagram_bytes_max: config.datagram_bytes_max,
             role,
@@ -193,6 +197,8 @@ impl<S: Service + Invariants> Running<S> {
             bulk,
             observer,
             board,
+            epochs,
+            watermarks,
             covered,
             compacts,
             starved_since: None,
@@ -283,9 +289,33 @@ impl<S: Service + Invariants> Running<S> {
         self.executor.machine()
     }
 
+    /// The first frame of the epoch that its log is in.
+    pub(crate) fn epoch_began_at(&self) -> Option<Seq> {
+        self.epochs.last_began()
+    }
+
     /// The last frame that was let in.
     pub(crate) fn last(&self) -> Seq {
         self.intake.last()
+    }
+
+    /// Where it stands, for a timeline.
+    pub(crate) fn standing(&self) -> Standing {
+        let counters = self.intake.counters();
+        let counter = |wanted| counters.iter().find(|(name, _)| *name == wanted).map_or(0, |&(_, times)| times);
+        Standing {
+            last: self.intake.last().0,
+            epoch: self.epochs.last(),
+            epoch_began_at: self.epochs.last_began().unwrap_or(Seq::ZERO).0,
+            durable: self.watermarks.durable().0,
+            applied: self.machine().applied().0,
+            gaps: counter("gaps"),
+            requests: counter("repair_requests"),
+            repaired: counter("repaired"),
+            given_up: counter("repairs_given_up"),
+            bulk: counter("bulk_frames"),
+            state: self.board.state(),
+        }
     }
 
     pub(crate) fn count(&self, met: &mut impl FnMut(&'static str, u64)) {
