@@ -52,6 +52,8 @@ pub enum Control {
         client_epoch: u32,
         /// What it says.
         hello: Hello,
+        /// The appliance's reign that the client was open with last; 0 where it knows none.
+        known_reign: u32,
         /// The next command that the sequencer expects.
         received_next: u64,
     },

@@ -16,8 +16,8 @@ use crate::control::{Control, RANGES_MAX, SomeRanges};
 use crate::events::{EventSink, NoEvents};
 use crate::link::serial::truncate;
 use crate::link::{
-    Ack, AckOutcome, ByeReason, DropReason, EventMessage, Hello, Identity, LinkCounters, Packet, Ranges, ResumeError,
-    ResyncReason, SendError, Sender, SenderConfig, Tier, Welcome, layout,
+    Ack, AckOutcome, ByeReason, DropReason, EventMessage, EventStart, Hello, Identity, LinkCounters, Packet, Ranges,
+    ResumeError, ResyncReason, SendError, Sender, SenderConfig, Tier, Welcome, layout,
 };
 use crate::machine::Emitted;
 use crate::metrics::StageLatency;
@@ -83,6 +83,8 @@ pub struct EgressCounters {
 struct Handshake {
     hello: Hello,
     client_epoch: u32,
+    /// Whether the client was open with an earlier reign last.
+    is_earlier: bool,
 }
 
 /// One session's end of the link.
@@ -105,6 +107,8 @@ struct SessionLink {
     ack_now: bool,
     spoke_at: Nanos,
     handshake: Option<Handshake>,
+    /// Where events go on after a handshake.
+    start: EventStart,
 }
 
 /// Every session's events, rebuilt from history at the start and kept up by the egress.
@@ -164,6 +168,9 @@ impl SessionLinks {
             link.committed_next = state.client_seq + 1;
             link.received_next = link.committed_next;
             link.told_next = link.committed_next;
+        }
+        for link in self.links.values_mut() {
+            link.start = EventStart { reign_next: link.sender.end_next(), answered: None };
         }
     }
 
@@ -266,13 +273,14 @@ impl<T: Tx, E: EventSink> Egress<T, E> {
                     sessions.counters.link.count(DropReason::BadAck);
                 }
             }
-            Control::Hello { from, session, client_epoch, hello, received_next } => {
+            Control::Hello { from, session, client_epoch, hello, known_reign, received_next } => {
                 let config = sessions.config;
                 let link = sessions.links.entry(session).or_insert_with(|| SessionLink::new(&config, session, 1));
                 (link.address, link.dropped) = (Some(from), None);
                 link.received_next = received_next;
                 link.held = None;
-                link.handshake = Some(Handshake { hello, client_epoch });
+                let is_earlier = known_reign != 0 && known_reign < config.epoch;
+                link.handshake = Some(Handshake { hello, client_epoch, is_earlier });
             }
             Control::Refuse { to, identity, refuse } => self.send(to, &identity, &Packet::Refuse(refuse)),
             Control::Resync { to, identity, reason } => self.send(to, &identity, &Packet::Resync(reason)),
@@ -443,6 +451,7 @@ impl SessionLink {
             ack_now: false,
             spoke_at: 0,
             handshake: None,
+            start: EventStart { reign_next: first_event, answered: None },
         }
     }
 
@@ -480,13 +489,14 @@ impl SessionLink {
         config: &EgressConfig,
         now: Nanos,
     ) -> bool {
-        let Some(Handshake { hello, client_epoch }) = &self.handshake else { return false };
+        let Some(Handshake { hello, client_epoch, is_earlier }) = &self.handshake else { return false };
         if *client_epoch != self.client_epoch {
             return false;
         }
         let (first, end) = (self.sender.acked_next(), self.sender.end_next());
-        let resume = match self.sender.resume(hello.resume_next, hello.resume_next) {
-            Ok(()) => hello.resume_next,
+        let (from, goes_back) = self.start.of(*client_epoch, hello, *is_earlier);
+        let resume = match self.sender.resume(from, from) {
+            Ok(()) => from,
             Err(ResumeError::Trimmed { .. }) => first,
             Err(ResumeError::Beyond { .. }) => end,
         };
@@ -500,7 +510,8 @@ impl SessionLink {
             committed_next,
             received_next: self.received_next.max(committed_next),
             first_event: resume,
-            next_event: end,
+            // A client that holds more than that goes back to it.
+            next_event: if goes_back { resume } else { end },
             window: config.window,
             datagram_bytes_max: config.client_datagram_bytes_max as u32,
             schema: config.schema_version,
@@ -511,6 +522,7 @@ impl SessionLink {
             self.committed_next = committed_next;
             self.told_next = committed_next;
             self.told_received_next = self.received_next;
+            self.start.answered = Some((*client_epoch, hello.nonce, resume));
             self.handshake = None;
             self.spoke_at = now;
         }

@@ -508,7 +508,8 @@ impl Desk {
         let Some(link) = self.sessions.get_mut(&session) else { return };
         link.address = Some(from);
         let received_next = link.receiver.received_next();
-        self.tell(Control::Hello { from, session, client_epoch, hello: *hello, received_next });
+        let known_reign = identity.appliance_epoch;
+        self.tell(Control::Hello { from, session, client_epoch, hello: *hello, known_reign, received_next });
     }
 
     /// Lets a session in, with a `SessionOpen` where history has none for it. `Err(None)`: no room just now, the client asks again.

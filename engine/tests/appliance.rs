@@ -217,7 +217,15 @@ fn an_earlier_incarnation_cannot_speak_for_its_successor_even_from_the_same_addr
             }
         }
     };
-    let hello = Hello { nonce: 1, resume_next: 1, first_seq: 1, window: 64, datagram_bytes_max: 1472, schema: 1 };
+    let hello = Hello {
+        nonce: 1,
+        resume_next: 1,
+        first_seq: 1,
+        window: 64,
+        datagram_bytes_max: 1472,
+        schema: 1,
+        is_resumed: false,
+    };
     for client_epoch in [1, 2] {
         say(client_epoch, Packet::Hello(hello));
         hear(&|packet| matches!(packet, Packet::Welcome(_)));

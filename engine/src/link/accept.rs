@@ -8,7 +8,11 @@
 //! | same epoch, higher nonce | `Open`, streams go on |
 //! | same epoch, same nonce and cursor | `Repeat`: the Welcome was lost |
 //! | same epoch, lower nonce, or same nonce and another cursor | `Refuse(StaleEpoch)`: overtaken, or the epoch was used before |
+//! | higher epoch, or a new session, and inputs of that epoch were acknowledged | `Refuse(InputsLost)` |
 //! | higher epoch, or a new session | `Open`, the up stream begins where the client says |
+//!
+//! That inputs are lost is refused rather than welcomed, since it opens nothing: a session that history knows from then on would have it that all
+//! before `first_seq` is there.
 
 use super::packet::{Hello, Identity, Refuse, RefuseReason, Tier, Welcome};
 
@@ -105,7 +109,34 @@ pub fn answer_hello(terms: &Terms, standing: Option<&Standing>, identity: &Ident
                 _ => Answer::Open { welcome, send_from },
             }
         }
+        _ if hello.is_resumed => {
+            refuse(RefuseReason::InputsLost, standing.map_or(0, |standing| u64::from(standing.client_epoch)))
+        }
         _ => Answer::Open { welcome: welcome(hello.first_seq, hello.first_seq), send_from },
+    }
+}
+
+/// Where events go on after a Hello that is let in: the first to send, and whether the client has to go back there.
+///
+/// What a client holds of an earlier reign beyond the end of that is lost. By the time of the answer this reign may have made others of the
+/// same numbers, so it is the reign's beginning that counts, not what there is by now; and an answer that is repeated stays the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventStart {
+    /// The session's next event when this reign began.
+    pub reign_next: u64,
+    /// The Hello that was answered last in this reign: its client epoch, its nonce, and where events went on.
+    pub answered: Option<(u32, u64, u64)>,
+}
+
+impl EventStart {
+    /// Decides; `is_earlier` is whether the client was open with an earlier reign last.
+    pub fn of(&self, client_epoch: u32, hello: &Hello, is_earlier: bool) -> (u64, bool) {
+        let from = match self.answered {
+            Some((epoch, nonce, from)) if (epoch, nonce) == (client_epoch, hello.nonce) => from,
+            _ if is_earlier => hello.resume_next.min(self.reign_next),
+            _ => hello.resume_next,
+        };
+        (from, from < hello.resume_next)
     }
 }
 
@@ -114,8 +145,15 @@ mod tests {
     use super::*;
 
     const TERMS: Terms = Terms { schema: 3, tier: Tier::Local, window: 64, datagram_bytes_max: 1472 };
-    const HELLO: Hello =
-        Hello { nonce: 5, resume_next: 20, first_seq: 9, window: 64, datagram_bytes_max: 1472, schema: 3 };
+    const HELLO: Hello = Hello {
+        nonce: 5,
+        resume_next: 20,
+        first_seq: 9,
+        window: 64,
+        datagram_bytes_max: 1472,
+        schema: 3,
+        is_resumed: false,
+    };
     const KNOWN: Standing = Standing {
         client_epoch: 2,
         opened_by: Some((4, 10)),
@@ -175,6 +213,35 @@ mod tests {
 
         assert_eq!(opened(Some(KNOWN), 3, HELLO), Some(([9, 9, 15, 30], 20)), "events outlive the client's epoch");
         assert_eq!(opened(None, 3, Hello { resume_next: 1, ..HELLO }), Some(([9, 9, 1, 1], 1)));
+    }
+
+    #[test]
+    fn acknowledged_inputs_of_an_unknown_epoch_are_lost_and_open_nothing() {
+        let resumed = Hello { is_resumed: true, ..HELLO };
+        assert_eq!(refused(None, 3, resumed), Some((RefuseReason::InputsLost, 0)));
+        assert_eq!(refused(Some(KNOWN), 3, resumed), Some((RefuseReason::InputsLost, 2)));
+        assert_eq!(opened(Some(KNOWN), 2, resumed), Some(([11, 12, 15, 30], 20)), "of a known epoch the cursors tell");
+        assert_eq!(refused(Some(KNOWN), 1, resumed), Some((RefuseReason::StaleEpoch, 2)));
+    }
+
+    #[test]
+    fn events_that_an_earlier_reign_lost_are_not_taken_for_those_that_this_one_made() {
+        let hello = Hello { resume_next: 33, ..HELLO };
+        let start = EventStart { reign_next: 17, answered: None };
+        assert_eq!(start.of(2, &hello, true), (17, true), "however many there are by now");
+        assert_eq!(start.of(2, &Hello { resume_next: 17, ..hello }, true), (17, false));
+        assert_eq!(start.of(2, &Hello { resume_next: 9, ..hello }, true), (9, false));
+        assert_eq!(start.of(2, &hello, false), (33, false), "what this reign told it is there");
+    }
+
+    #[test]
+    fn a_hello_that_is_repeated_gets_the_same_answer_whatever_was_made_since() {
+        let hello = Hello { resume_next: 33, ..HELLO };
+        let start = EventStart { reign_next: 20, answered: Some((2, hello.nonce, 17)) };
+        assert_eq!(start.of(2, &hello, false), (17, true));
+        assert_eq!(start.of(2, &hello, true), (17, true));
+        assert_eq!(start.of(2, &Hello { nonce: hello.nonce + 1, ..hello }, false), (33, false), "it is another one");
+        assert_eq!(start.of(3, &hello, false), (33, false), "of another incarnation");
     }
 
     #[test]

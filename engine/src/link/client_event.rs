@@ -60,6 +60,7 @@ fn refused(f: &mut std::fmt::Formatter<'_>, reason: RefuseReason, detail: u64) -
         RefuseReason::NotLeader => write!(f, "it does not lead, connect to number {detail}"),
         RefuseReason::Stopping => f.write_str("it is stopping, connect again in a while"),
         RefuseReason::Forbidden => f.write_str("this session is not allowed there"),
+        RefuseReason::InputsLost => f.write_str("it lost inputs of this client epoch, begin a higher one"),
         RefuseReason::BadHello => {
             write!(f, "a window, a cursor or a datagram size of {detail} can't be, see the options")
         }
@@ -131,8 +132,8 @@ mod tests {
                 met.insert(text);
             }
         }
-        // The two that have no detail say the same whatever it is.
-        assert_eq!(met.len(), 2 * RefuseReason::ALL.len() - 2);
+        // The three that have no detail say the same whatever it is.
+        assert_eq!(met.len(), 2 * RefuseReason::ALL.len() - 3);
         let lost = CloseReason::InputsLost { from: 3, to: 9 }.to_string();
         assert!(lost.contains("inputs 3 to 8"), "{lost}");
     }

@@ -99,7 +99,12 @@ impl ClientLink {
         if self.state != ClientState::Connecting || refuse.nonce != self.nonce {
             return Err(DropReason::StaleHandshake);
         }
-        self.end(CloseReason::Refused { reason: refuse.reason, detail: refuse.detail }, on_event);
+        let (from, to) = (self.config.first_seq, self.sender.acked_next());
+        let reason = match refuse.reason {
+            RefuseReason::InputsLost if from < to => CloseReason::InputsLost { from, to },
+            reason => CloseReason::Refused { reason, detail: refuse.detail },
+        };
+        self.end(reason, on_event);
         Ok(())
     }
 
@@ -140,6 +145,7 @@ impl ClientLink {
             window: self.receiver.window(),
             datagram_bytes_max: DATAGRAM_BYTES_LIMIT.min(self.config.sender.datagram_bytes_max) as u32,
             schema: self.config.schema,
+            is_resumed: self.sender.acked_next() > self.config.first_seq,
         };
         let bytes = Packet::Hello(hello).encode(&self.identity, out)?;
         self.asked_from = hello.resume_next;

@@ -145,6 +145,25 @@ fn inputs_that_were_acknowledged_and_lost_are_named() {
 }
 
 #[test]
+fn inputs_that_were_lost_with_all_that_was_known_of_their_session_are_named() {
+    let mut client = open_client(WELCOME);
+    for _ in 0..4 {
+        client.send(b"x").unwrap();
+    }
+    types(&mut client, 0);
+    let ack = |acked_next| Packet::Ack(Ack { acked_next, received_next: 5, window: 64 });
+    let (_, said) = hello(&mut client, 600 * MS);
+    assert!(!said.is_resumed, "nothing was acknowledged, so nothing can be lost");
+    tell(&mut client, 600 * MS, identity(3), Packet::Welcome(Welcome { nonce: 2, ..WELCOME }));
+    tell(&mut client, 600 * MS, identity(3), ack(4));
+    let (_, said) = hello(&mut client, 1_200 * MS);
+    assert_eq!((said.first_seq, said.is_resumed), (4, true));
+    let refuse = Refuse { nonce: 3, reason: RefuseReason::InputsLost, detail: 0 };
+    let events = tell(&mut client, 1_200 * MS, identity(4), Packet::Refuse(refuse));
+    assert_eq!(events, ["Closed(InputsLost { from: 1, to: 4 })"]);
+}
+
+#[test]
 fn after_a_restart_of_the_appliance_what_it_lacks_is_sent_again() {
     let mut client = open_client(WELCOME);
     for _ in 0..4 {

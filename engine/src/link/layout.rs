@@ -72,8 +72,10 @@ pub mod hello {
     pub const DATAGRAM_BYTES_MAX: usize = 56;
     /// The service's schema version.
     pub const SCHEMA: usize = 60;
-    /// Zero.
+    /// [`RESUMED`], or zero.
     pub const FLAGS: usize = 64;
+    /// Inputs before the first seq were acknowledged in this client epoch.
+    pub const RESUMED: u32 = 1;
     /// The whole packet.
     pub const BYTES: usize = 68;
 }

@@ -36,7 +36,7 @@ mod sender;
 mod sent_ring;
 pub mod serial;
 
-pub use accept::{Answer, Standing, Terms, answer_hello};
+pub use accept::{Answer, EventStart, Standing, Terms, answer_hello};
 pub use client::{ClientLink, ClientState};
 pub use client_config::ClientConfig;
 pub use client_event::{CloseReason, Event, HistoryGap};

@@ -39,6 +39,8 @@ pub struct Hello {
     pub datagram_bytes_max: u32,
     /// The service's schema version.
     pub schema: u32,
+    /// Inputs before `first_seq` were acknowledged to it in this client epoch, so whoever does not know the epoch has lost them.
+    pub is_resumed: bool,
 }
 
 /// The appliance's answer: where both streams stand.
@@ -172,6 +174,9 @@ code! {
         Forbidden = 6,
         /// The Hello asks for what can't be, such as a window of 0 or a cursor beyond the stream: `detail` is the offending value.
         BadHello = 7,
+        /// Inputs of this client epoch were acknowledged, and nothing is known of it here: they are lost, as tier `memory` may lose them.
+        /// `detail` is the highest client epoch known, 0 where the session is unknown.
+        InputsLost = 8,
     }
 }
 
@@ -391,7 +396,10 @@ fn decode_rare(packet_type: Type, bytes: &[u8]) -> Result<Packet<'_>, PacketErro
 }
 
 fn read_hello(bytes: &[u8]) -> Result<Hello, PacketError> {
-    reserved_is_zero(&bytes[hello::FLAGS..hello::BYTES])?;
+    let flags = u32_at(bytes, hello::FLAGS);
+    if flags & !hello::RESUMED != 0 {
+        return Err(PacketError::ReservedNotZero);
+    }
     Ok(Hello {
         nonce: u64_at(bytes, hello::NONCE),
         resume_next: cursor_at(bytes, hello::RESUME_NEXT)?,
@@ -399,6 +407,7 @@ fn read_hello(bytes: &[u8]) -> Result<Hello, PacketError> {
         window: u32_at(bytes, hello::WINDOW),
         datagram_bytes_max: u32_at(bytes, hello::DATAGRAM_BYTES_MAX),
         schema: u32_at(bytes, hello::SCHEMA),
+        is_resumed: flags & hello::RESUMED != 0,
     })
 }
 
@@ -409,6 +418,8 @@ fn write_hello(hello: &Hello, out: &mut [u8]) {
     put(out, hello::WINDOW, hello.window.to_le_bytes());
     put(out, hello::DATAGRAM_BYTES_MAX, hello.datagram_bytes_max.to_le_bytes());
     put(out, hello::SCHEMA, hello.schema.to_le_bytes());
+    let flags = if hello.is_resumed { hello::RESUMED } else { 0 };
+    put(out, hello::FLAGS, flags.to_le_bytes());
 }
 
 fn read_welcome(bytes: &[u8]) -> Result<Welcome, PacketError> {

@@ -9,7 +9,8 @@ use super::*;
 const IDENTITY: Identity =
     Identity { session: 0x1112_1314_1516_1718, client_epoch: 0x2122_2324, appliance_epoch: 0x3132 };
 
-const HELLO: Hello = Hello { nonce: 1, resume_next: 2, first_seq: 3, window: 4, datagram_bytes_max: 1472, schema: 6 };
+const HELLO: Hello =
+    Hello { nonce: 1, resume_next: 2, first_seq: 3, window: 4, datagram_bytes_max: 1472, schema: 6, is_resumed: false };
 
 const WELCOME: Welcome = Welcome {
     nonce: 1,
@@ -207,7 +208,7 @@ fn each_lie_has_its_own_error() {
     check(error(selective.clone(), &set(selective_ack::COUNT + 1, 255)), PacketError::LyingLength);
     check(error(selective, &|bytes| bytes.truncate(ack::BYTES)), PacketError::Short);
 
-    check(error(encoded(&Packet::Hello(HELLO)), &set(hello::FLAGS, 1)), PacketError::ReservedNotZero);
+    check(error(encoded(&Packet::Hello(HELLO)), &set(hello::FLAGS, 2)), PacketError::ReservedNotZero);
     check(error(encoded(&Packet::Hello(HELLO)), &set(hello::RESUME_NEXT + 7, 0x80)), PacketError::BadCursor);
     check(error(encoded(&Packet::Welcome(WELCOME)), &set(welcome::TIER, 3)), PacketError::UnknownCode);
     check(error(encoded(&Packet::Welcome(WELCOME)), &set(welcome::RECEIVED_NEXT, 1)), PacketError::BadCursor);

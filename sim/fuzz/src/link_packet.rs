@@ -91,7 +91,7 @@ pub fn encoded(packet: &Packet<'_>) -> Vec<u8> {
 }
 
 pub fn hello() -> Hello {
-    Hello { nonce: 1, resume_next: 1, first_seq: 1, window: 64, datagram_bytes_max: 1472, schema: 1 }
+    Hello { nonce: 1, resume_next: 1, first_seq: 1, window: 64, datagram_bytes_max: 1472, schema: 1, is_resumed: false }
 }
 
 pub fn welcome() -> Welcome {
