@@ -52,6 +52,8 @@ struct Mutant {
     name: String,
     /// The checks that may find it.
     checks: BTreeSet<String>,
+    /// Why it is not found yet, where it is not.
+    open: Option<String>,
     /// The service that meets it; all by turns where nothing is said.
     service: Option<String>,
     /// Whether boxes take snapshots; by chance where nothing is said.
@@ -264,7 +266,7 @@ fn each_is_found_and_the_copy_without_one_is_clean() {
             None => ways.push((args, runs.max(CLEAN_SEEDS_MIN))),
         }
         let found = tell(mutant, hunt);
-        if !found {
+        if !found && mutant.open.is_none() {
             lost.push(mutant.name.as_str());
         }
     }
@@ -273,6 +275,13 @@ fn each_is_found_and_the_copy_without_one_is_clean() {
         let bounded = args.iter().cloned().chain(["--seeds".to_string(), seeds.to_string()]).collect::<Vec<_>>();
         let clean = hunt(&executable, 0, &bounded).unwrap_or_else(|| panic!("hangs without a mutant: {args:?}"));
         println!("{:<68} {:>6} {:>6.1}  nothing", format!("(none; {})", args.join(" ")), clean.runs, clean.seconds);
+        let is_shallow = |check: &String| clean.too_shallow.iter().any(|name| *check == format!("too shallow: {name}"));
+        let alike = |mutant: &Mutant| mutant.args() == args && mutant.open.is_none();
+        let hunted = table.iter().enumerate().filter(|(index, mutant)| is_selected(&asked, *index, &mutant.name));
+        for (_, mutant) in hunted.filter(|(_, mutant)| alike(mutant)) {
+            let shared = mutant.checks.iter().find(|check| is_shallow(check));
+            assert_eq!(shared, None, "{:?}: so it is without it, too", mutant.name);
+        }
         if let Some(Found { service, seed, check, detail }) = clean.found {
             panic!("without a mutant, {service}, seed {seed}: it does not hold that {check}: {detail}");
         }
@@ -292,7 +301,7 @@ fn tell(mutant: &Mutant, hunt: Option<Hunt>) -> bool {
         found.map(|found| found.check).or_else(|| shallow.into_iter().find(|check| mutant.checks.contains(check)));
     let (said, is_foreseen) = match &check {
         Some(check) => (check.as_str(), mutant.checks.contains(check)),
-        None => ("NOTHING", true),
+        None => (mutant.open.as_deref().unwrap_or("NOTHING"), true),
     };
     let remark = if is_foreseen { "" } else { " (unforeseen)" };
     println!("{:<68} {runs:>6} {seconds:>6.1}  {said}{remark}", mutant.name);
