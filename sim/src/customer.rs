@@ -1,6 +1,6 @@
 //! A client of the box, and what it knows: what it asked for, what it was promised, what it was told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
 
 use ticktape::Nanos;
@@ -42,6 +42,8 @@ pub(crate) struct Customer {
     tier: Tier,
     reign: u32,
     has_lost_inputs: bool,
+    /// Its epochs that ended so: what was acknowledged in them may be gone, and it knows.
+    pub(crate) lost_epochs: BTreeSet<u32>,
     next_event: u64,
     pub(crate) reconnects: u64,
     pub(crate) events_too_old: u64,
@@ -74,6 +76,7 @@ impl Customer {
             tier,
             reign: 0,
             has_lost_inputs: false,
+            lost_epochs: BTreeSet::new(),
             next_event: 1,
             reconnects: 0,
             events_too_old: 0,
@@ -102,7 +105,9 @@ impl Customer {
     /// One duty cycle.
     pub(crate) fn poll(&mut self, now: Nanos) -> Result<usize, Complaint> {
         let mut complaint = None;
-        let Customer { told, told_by, history, next_event, promised, reign, tier, has_lost_inputs, .. } = self;
+        let Customer {
+            told, told_by, history, next_event, promised, reign, tier, has_lost_inputs, lost_epochs, ..
+        } = self;
         let (epoch, reconnects, too_old) = (self.client_epoch, &mut self.reconnects, &mut self.events_too_old);
         let may_lose = *tier == Tier::Memory;
         let work = self.link.poll(now, |event| match event {
@@ -145,7 +150,10 @@ impl Customer {
             }
             Event::Disconnected => *reconnects += 1,
             Event::Closed(CloseReason::Done) => {}
-            Event::Closed(CloseReason::InputsLost { .. }) if may_lose => *has_lost_inputs = true,
+            Event::Closed(CloseReason::InputsLost { .. }) if may_lose => {
+                *has_lost_inputs = true;
+                lost_epochs.insert(epoch);
+            }
             Event::Closed(reason) => {
                 complaint.get_or_insert(("links stay open", reason.to_string()));
             }

@@ -81,7 +81,8 @@ pub(crate) fn check_histories(ledger: &Ledger, customers: &[Customer]) -> Result
         let mut known: BTreeMap<(u32, u32), u64> = BTreeMap::new();
         for acknowledged in &history.acknowledged {
             let from = known.entry((acknowledged.epoch, acknowledged.reign)).or_insert(1);
-            order.acknowledge(customer.session, *from, *acknowledged);
+            let may_lack = customer.lost_epochs.contains(&acknowledged.epoch);
+            order.acknowledge(customer.session, *from, *acknowledged, may_lack);
             *from = acknowledged.next.max(*from);
         }
         history.seen.iter().try_for_each(|seen| order.see(customer.session, *seen))?;
@@ -127,20 +128,18 @@ impl<'a> Order<'a> {
     /// A span's effect was seen, by the word of a reign; what it said of frames that are lost since is void.
     fn mark_seen(&mut self, at: usize, reign: u32, at_ns: Nanos) {
         let span = &mut self.spans[at];
-        if span.place.is_none() && reign >= self.ledger.first_loss() {
-            return;
-        }
         if self.ledger.left_of(reign).is_some_and(|left| span.place.is_none_or(|place| place > left.0)) {
             return;
         }
         span.returned_ns = Some(span.returned_ns.map_or(at_ns, |before| before.min(at_ns)));
     }
 
-    /// Of what is acknowledged, and was not before by the same reign.
-    fn acknowledge(&mut self, session: u64, from: u64, acknowledged: Acknowledged) {
+    /// Of what is acknowledged, and was not before by the same reign; some of it `may_lack`, where the client was told so since.
+    fn acknowledge(&mut self, session: u64, from: u64, acknowledged: Acknowledged, may_lack: bool) {
         let Acknowledged { epoch, next, reign, at_ns } = acknowledged;
         for client_seq in from..next {
-            if let Some(&at) = self.index.get(&(session, epoch, client_seq)) {
+            let at = self.index.get(&(session, epoch, client_seq));
+            if let Some(&at) = at.filter(|&&at| !may_lack || self.spans[at].place.is_some()) {
                 self.mark_seen(at, reign, at_ns);
             }
         }

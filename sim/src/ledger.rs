@@ -72,11 +72,6 @@ impl Ledger {
         self.lost.get(&reign).copied()
     }
 
-    /// From this reign on a box may take a client's word for what it had acknowledged, since that was lost.
-    pub(crate) fn first_loss(&self) -> u32 {
-        self.lost.keys().next().copied().unwrap_or(u32::MAX)
-    }
-
     /// Whether what the client was told by this event was lost since, with the reign that told it.
     pub(crate) fn is_void(&self, customer: &Customer, event_seq: u64) -> bool {
         let reign = customer.told_by.get(&event_seq);
@@ -213,16 +208,16 @@ pub(crate) fn check_effects(ledger: &Ledger, customers: &[Customer]) -> Result<(
         if asked.and_then(|customer| customer.asked.get(&place)).map(Vec::as_slice) != Some(command) {
             return Err((NAME, format!("session {session} never asked for what stands at seq {}", frame.seq)));
         }
-        // Where inputs were lost with all that was known of their session, it goes on with what its client still holds.
-        let passed = if ledger.lost.is_empty() { 0 } else { origin.client_seq - 1 };
-        let count = found.entry((session, origin.client_epoch)).or_insert(passed);
+        let count = found.entry((session, origin.client_epoch)).or_insert(0);
         *count += 1;
         if *count != origin.client_seq {
             return Err((NAME, format!("session {session}: {place:?} at seq {} is its number {count}", frame.seq)));
         }
     }
     for customer in customers {
-        let promised = customer.promised.iter().filter(|((_, reign), _)| *reign < ledger.first_loss());
+        let is_owed =
+            |epoch: u32, reign: u32| ledger.left_of(reign).is_none() && !customer.lost_epochs.contains(&epoch);
+        let promised = customer.promised.iter().filter(|((epoch, reign), _)| is_owed(*epoch, *reign));
         for (&(epoch, _), &next) in promised {
             let count = found.get(&(customer.session, epoch)).copied().unwrap_or(0);
             if count + 1 < next {
