@@ -199,3 +199,96 @@ fn build_ring(config: &ReplicaConfig, epoch: u64, first_seq: Seq) -> Result<Ring
     builder.hold_bytes_max(journaler, config.ring.bytes as u64 / 2);
     Ok(builder.build(first_seq)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4};
+    use std::path::Path;
+
+    use ticktape_core::{Ctx, Nanos, Timestamp};
+    use ticktape_journal::FileDisk;
+    use ticktape_nic::{Nic, mem};
+
+    use super::*;
+    use crate::replica::{Admission, BulkProgress};
+
+    struct Nothing;
+
+    impl Service for Nothing {
+        type Input = u64;
+        type Output = u64;
+        type Snapshot = u64;
+        type Config = ();
+
+        const NAME: &'static str = "nothing";
+
+        fn genesis((): &()) -> Self {
+            Nothing
+        }
+
+        fn apply(&mut self, _: Seq, _: &u64, _: &mut Ctx<'_, u64>) {}
+
+        fn snapshot(&self) -> u64 {
+            0
+        }
+
+        fn restore(_: u64, (): &()) -> Self {
+            Nothing
+        }
+    }
+
+    /// Brings nothing.
+    struct NoBulk;
+
+    impl Bulk for NoBulk {
+        fn begin(&mut self, _: Nanos, _: Seq, _: u64) {}
+
+        fn poll(&mut self, _: Nanos, _: &mut dyn FnMut(u64, &[u8]) -> Admission) -> BulkProgress {
+            BulkProgress::Working(0)
+        }
+
+        fn peers(&self) -> usize {
+            1
+        }
+    }
+
+    /// A log whose epochs begin at these frames, and one frame behind the last.
+    fn log(config: &ReplicaConfig, dir: &Path, epochs: &[(u64, u64)]) {
+        let (mut journal, _) = Journal::open_covered(FileDisk::new(), dir, config.journal.clone(), Seq::ZERO).unwrap();
+        let changes = epochs.iter().map(|&(epoch, seq)| {
+            let change = EpochChange { epoch, schema_version: Nothing::SCHEMA_VERSION, service_name: Nothing::NAME };
+            (seq, Kind::EpochChange, change.encode().to_vec())
+        });
+        let last = epochs.last().unwrap().1 + 1;
+        for (seq, kind, payload) in changes.chain([(last, Kind::Tick, Vec::new())]) {
+            let mut bytes = Vec::new();
+            let (seq, timestamp) = (Seq(seq), Timestamp(seq));
+            Frame { seq, timestamp, stream_id: 1, kind, payload: &payload }.append_to(&mut bytes);
+            bytes.resize(padded(bytes.len()), 0);
+            assert!(journal.room(bytes.len()));
+            journal.append(seq, &bytes);
+        }
+        journal.close().unwrap();
+    }
+
+    #[test]
+    fn others_are_served_in_the_epoch_that_the_log_is_in_from_the_first_poll_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let peer = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 2);
+        let config = ReplicaConfig::new(dir.path(), SocketAddrV4::new(Ipv4Addr::new(239, 0, 0, 1), 7001), vec![peer]);
+        log(&config, dir.path(), &[(2, 1), (5, 2)]);
+        let opened = open_log::<Nothing, _, _>(&config, &(), 7, FileDisk::new(), FileDisk::new).unwrap();
+        assert_eq!(opened.next_seq(), Seq(4));
+        let (feed, repair) = (mem::pair().0.split().0, mem::pair().0.split());
+        let ports = Ports { feeds: vec![feed], repair_rx: repair.0, repair_tx: repair.1 };
+        let identity = Identity { name: Nothing::NAME, schema_version: Nothing::SCHEMA_VERSION };
+        let me = Me { number: 1, first_status: 1, service: identity };
+        // As it stands after a reign of which all was taken back.
+        let board = Board::default();
+        board.set(Figure::Epoch, 9);
+        let parts = assemble(&config, me, opened, ports, NoBulk, &board).unwrap();
+        assert_eq!((board.get(Figure::Epoch), parts.epochs.last(), parts.epochs.last_began()), (5, 5, Some(Seq(2))));
+        assert_eq!(parts.epochs.check(Seq(2), 2), Ok(()));
+        assert_eq!(parts.epochs.check(Seq(4), 5), Ok(()));
+    }
+}
