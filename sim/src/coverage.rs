@@ -57,29 +57,48 @@ pub const RARE: &[Rare] = &[
     by("recoveries from a snapshot", |run| run.snapshots != Some(false)),
     by("segments compacted", |run| run.snapshots != Some(false)),
     by("states compared at marks", |run| run.snapshots != Some(false)),
-    by("frames lost, as tier memory may", |run| run.faults.power || run.faults.kill),
+    // A world with replicas is of tier `local`.
+    by("frames lost, as tier memory may", |run| run.replicas == 0 && (run.faults.power || run.faults.kill)),
+    by("feed packets duplicated", |run| run.replicas > 0),
+    by("gaps seen", |run| run.replicas > 0 && run.faults.network),
+    by("packets repaired", |run| run.replicas > 0 && run.faults.network),
+    by("repairs served", |run| run.replicas > 0 && run.faults.network),
+    by("catch-ups", |run| run.replicas > 0),
+    by("catch-ups failed", |run| run.replicas > 0 && run.faults.network),
+    by("arbiter overruns", |run| run.replicas > 0 && run.faults.network),
+    by("feed went over to a new epoch", |run| run.replicas > 0 && run.faults.kill),
+    by("replica snapshots fetched", |run| run.replicas > 0 && run.snapshots != Some(false)),
+    by("replica truncations", |run| run.replicas > 0 && run.faults.power),
+    by("replica killed", |run| run.replicas > 0 && run.faults.kill),
+    by("replica lost power", |run| run.replicas > 0 && run.faults.power),
 ];
 
-/// What runs of this kind could have met, and did not.
-pub fn not_met(coverage: &Coverage, config: &SimConfig) -> Vec<&'static str> {
-    let is_met = |rare: &&Rare| coverage.get(rare.name).is_some_and(|&times| times > 0);
-    RARE.iter().filter(|rare| (rare.is_within_reach)(config) && !is_met(rare)).map(|rare| rare.name).collect()
+impl Rare {
+    fn is_within_reach_of(&self, kinds: &[SimConfig]) -> bool {
+        kinds.iter().any(self.is_within_reach)
+    }
 }
 
-/// How many of the rare branches runs of this kind can meet.
-pub fn within_reach(config: &SimConfig) -> usize {
-    RARE.iter().filter(|rare| (rare.is_within_reach)(config)).count()
+/// What runs of these kinds could have met, and did not.
+pub fn not_met(coverage: &Coverage, kinds: &[SimConfig]) -> Vec<&'static str> {
+    let is_met = |rare: &&Rare| coverage.get(rare.name).is_some_and(|&times| times > 0);
+    RARE.iter().filter(|rare| rare.is_within_reach_of(kinds) && !is_met(rare)).map(|rare| rare.name).collect()
+}
+
+/// How many of the rare branches runs of these kinds can meet.
+pub fn within_reach(kinds: &[SimConfig]) -> usize {
+    RARE.iter().filter(|rare| rare.is_within_reach_of(kinds)).count()
 }
 
 /// A line for each thing that was met, the rare ones first, and each that was in reach and was not.
-pub fn table(coverage: &Coverage, config: &SimConfig) -> String {
+pub fn table(coverage: &Coverage, kinds: &[SimConfig]) -> String {
     let mut lines = String::new();
     let mut line = |times: u64, mark: &str, name: &str| lines.push_str(&format!("  {times:>10} {mark} {name}\n"));
     let is_rare = |name: &str| RARE.iter().any(|rare| rare.name == name);
     for rare in RARE {
         let times = coverage.get(rare.name).copied().unwrap_or(0);
         let mark = match times {
-            0 if (rare.is_within_reach)(config) => "!",
+            0 if rare.is_within_reach_of(kinds) => "!",
             0 => " ",
             _ => "*",
         };
@@ -101,8 +120,19 @@ mod tests {
     use super::*;
     use crate::simulate::Faults;
 
-    fn run(faults: &str) -> SimConfig {
-        SimConfig { faults: Faults::parse(faults).unwrap(), ..SimConfig::new(0) }
+    fn run(faults: &str) -> [SimConfig; 1] {
+        [SimConfig { faults: Faults::parse(faults).unwrap(), ..SimConfig::new(0) }]
+    }
+
+    #[test]
+    fn what_needs_replicas_is_asked_only_of_runs_that_have_some() {
+        let [alone] = run("all");
+        let followed = SimConfig { replicas: 2, ..alone };
+        let misses = |kinds: &[SimConfig], name| not_met(&Coverage::new(), kinds).contains(&name);
+        let (gaps, memory) = ("gaps seen", "frames lost, as tier memory may");
+        assert_eq!([misses(&[alone], gaps), misses(&[alone], memory)], [false, true]);
+        assert_eq!([misses(&[followed], gaps), misses(&[followed], memory)], [true, false]);
+        assert_eq!([misses(&[alone, followed], gaps), misses(&[alone, followed], memory)], [true, true]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! From a run that failed to a smaller one that fails by the same check.
 //!
-//! In this order: fewer steps, fewer kinds of fault, fewer clients, then steps again. Each step of a run has streams of chance
+//! In this order: fewer steps, fewer kinds of fault, fewer replicas, fewer clients, then steps again. Each step of a run has streams of chance
 //! of its own, and a kind of fault that is off leaves its strokes' places empty, so what is taken away leaves the rest mostly as it was.
 
 use crate::simulate::{Failure, Faults, Report, SimConfig};
@@ -15,6 +15,7 @@ pub fn shrink(failure: Failure, run: impl FnMut(&SimConfig) -> Result<Report, Fa
     search.keep_to_the_step();
     search.cut_steps();
     search.drop_faults();
+    search.drop_replicas();
     search.drop_clients();
     search.cut_steps();
     (search.best, search.runs)
@@ -87,6 +88,14 @@ impl<R: FnMut(&SimConfig) -> Result<Report, Failure>> Search<R> {
         }
     }
 
+    fn drop_replicas(&mut self) {
+        for replicas in 0..self.best.config.replicas {
+            if self.try_smaller(SimConfig { replicas, ..self.best.config }) {
+                return;
+            }
+        }
+    }
+
     fn drop_clients(&mut self) {
         for clients in 1..self.best.config.clients {
             if self.try_smaller(SimConfig { clients, ..self.best.config }) {
@@ -111,18 +120,20 @@ mod tests {
         }
     }
 
-    /// Fails where there are at least 77 steps, kills and full disks, and two clients, as step 60 shows.
+    /// Fails where there are at least 77 steps, kills and full disks, two clients and a replica, as step 60 shows.
     fn world(config: &SimConfig) -> Result<Report, Failure> {
-        let is_wrong = config.steps >= 77 && config.faults.kill && config.faults.full && config.clients >= 2;
+        let is_wrong = config.steps >= 77 && config.faults.kill && config.faults.full;
+        let is_wrong = is_wrong && config.clients >= 2 && config.replicas >= 1;
         if is_wrong { Err(failure(config, config.steps, "this")) } else { Err(failure(config, 1, "that")) }
     }
 
     #[test]
     fn what_is_not_needed_goes() {
-        let (shrunk, runs) = shrink(world(&SimConfig::new(5)).unwrap_err(), world);
+        let found = SimConfig { replicas: 2, ..SimConfig::new(5) };
+        let (shrunk, runs) = shrink(world(&found).unwrap_err(), world);
         let kinds = Faults { kill: true, full: true, ..Faults::NONE };
-        let config = SimConfig { steps: 77, clients: 2, faults: kinds, ..SimConfig::new(5) };
-        assert_eq!((shrunk.config, shrunk.found, shrunk.check), (config, Box::new(SimConfig::new(5)), "this"));
+        let config = SimConfig { steps: 77, clients: 2, replicas: 1, faults: kinds, ..SimConfig::new(5) };
+        assert_eq!((shrunk.config, shrunk.found, shrunk.check), (config, Box::new(found), "this"));
         assert!(runs <= RUNS_MAX);
     }
 

@@ -316,7 +316,7 @@ impl Batch {
     /// The [rare branches](coverage::RARE) that runs of this kind can reach, and that none of them met. Where there is one, the batch was too small, or
     /// injected too little, to show anything.
     pub fn too_shallow(&self, config: &SimConfig) -> Vec<&'static str> {
-        coverage::not_met(&self.coverage, config)
+        coverage::not_met(&self.coverage, std::slice::from_ref(config))
     }
 }
 

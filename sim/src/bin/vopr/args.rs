@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use ticktape_sim::services::NAMES;
-use ticktape_sim::simulate::{CLIENTS_MAX, Faults, SimConfig};
+use ticktape_sim::simulate::{CLIENTS_MAX, Faults, REPLICAS_MAX, SimConfig};
 
 /// Fuzzes the appliance in virtual worlds, for ever unless told otherwise.
 ///
@@ -37,6 +37,9 @@ pub(crate) struct Args {
     /// Clients in a run
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=CLIENTS_MAX as i64))]
     pub(crate) clients: Option<u16>,
+    /// Hosts in a run: the box, and replicas of it; one or more by turns where nothing is said
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1 + REPLICAS_MAX as i64))]
+    pub(crate) hosts: Option<u16>,
     /// Tells everything that happens: on standard output as lines for people, in a file as lines of JSON
     #[arg(long, value_name = "FILE", num_args = 0..=1, requires = "seed")]
     pub(crate) trace: Option<Option<PathBuf>>,
@@ -47,6 +50,11 @@ pub(crate) struct Args {
 
 fn faults_help() -> String {
     format!("What may strike: all, none, or of {}", Faults::ALL.names().collect::<Vec<_>>().join(","))
+}
+
+/// Replicas by turns: every other seed has none.
+const fn usual_replicas(seed: u64) -> usize {
+    [0, 1, 0, 2][(seed % 4) as usize]
 }
 
 impl Args {
@@ -63,8 +71,18 @@ impl Args {
             steps: self.steps.unwrap_or(usual.steps),
             faults: self.faults.unwrap_or(usual.faults),
             clients: self.clients.map_or(usual.clients, usize::from),
+            replicas: self.hosts.map_or(usual_replicas(seed), |hosts| usize::from(hosts) - 1),
             ..usual
         }
+    }
+
+    /// The kinds of run that a batch is made of: what any of them can meet is within its reach.
+    pub(crate) fn kinds(&self) -> Vec<SimConfig> {
+        let config = |seed| self.config(seed);
+        if self.hosts.is_some() || self.seed.is_some() {
+            return vec![config(self.seed.unwrap_or(0))];
+        }
+        (0..4).map(config).collect()
     }
 
     /// The arguments that repeat a run of this service, only those that say something.
@@ -76,6 +94,9 @@ impl Args {
         }
         if config.clients != usual.clients {
             again.push_str(&format!(" --clients {}", config.clients));
+        }
+        if config.replicas != usual_replicas(config.seed) {
+            again.push_str(&format!(" --hosts {}", config.replicas + 1));
         }
         if config.faults != usual.faults {
             again.push_str(&format!(" --faults {}", config.faults));
@@ -96,7 +117,9 @@ mod tests {
     fn what_repeats_a_run_is_read_as_that_run() {
         let faults = Faults::parse("kill,full").unwrap();
         let configs = [
+            SimConfig { replicas: 2, ..SimConfig::new(7) },
             SimConfig::new(7),
+            SimConfig { replicas: 1, ..SimConfig::new(4) },
             SimConfig { steps: 12, clients: 1, faults: Faults::NONE, ..SimConfig::new(8) },
             SimConfig { faults, ..SimConfig::new(u64::MAX) },
         ];
@@ -108,9 +131,17 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for line in
-            ["--runs 0", "--seed x", "--service none", "--faults fire", "--clients 9", "--runs 5 --seed 1", "--trace"]
-        {
+        for line in [
+            "--runs 0",
+            "--seed x",
+            "--service none",
+            "--faults fire",
+            "--clients 9",
+            "--hosts 0",
+            "--hosts 4",
+            "--runs 5 --seed 1",
+            "--trace",
+        ] {
             assert!(Args::try_parse_from(std::iter::once("vopr").chain(line.split_whitespace())).is_err(), "{line}");
         }
     }

@@ -60,9 +60,9 @@ impl Fuzzed {
 
     /// A line on the way.
     pub(crate) fn progress(&self, args: &Args) {
-        let config = args.config(self.from);
-        let missing = self.batch.too_shallow(&config);
-        let reach = coverage::within_reach(&config);
+        let kinds = args.kinds();
+        let missing = coverage::not_met(&self.batch.coverage, &kinds);
+        let reach = coverage::within_reach(&kinds);
         let waits = if missing.is_empty() { String::new() } else { format!("; not yet {}", missing.join(", ")) };
         eprintln!(
             "{} runs from seed {}, {:.0} seeds/s, rare branches {} of {reach}{waits}",
@@ -75,11 +75,11 @@ impl Fuzzed {
 
     /// The end: the table, the failure, the verdict.
     pub(crate) fn conclude(self, args: &Args) -> ExitCode {
-        let config = args.config(self.from);
+        let kinds = args.kinds();
         // One seed is looked at for its own sake.
-        let shallow = if args.seed.is_none() { self.batch.too_shallow(&config) } else { Vec::new() };
+        let shallow = args.seed.is_none().then(|| coverage::not_met(&self.batch.coverage, &kinds)).unwrap_or_default();
         let (batch, real_s) = (&self.batch, self.begun.elapsed().as_secs_f64());
-        eprintln!("met (* rare, ! rare and not met):\n{}", coverage::table(&batch.coverage, &config).trim_end());
+        eprintln!("met (* rare, ! rare and not met):\n{}", coverage::table(&batch.coverage, &kinds).trim_end());
         eprintln!(
             "{} runs, seeds {} to {}, of {}; {:.0} seeds/s, {:.0} inputs/s, {:.0} s of virtual time in {real_s:.1} s",
             batch.runs,
@@ -111,7 +111,8 @@ impl Fuzzed {
         let failure = self.batch.first_failure.as_ref().zip(self.failed).map(|(failure, (service, _))| {
             json!({
                 "service": service, "seed": failure.seed(), "step": failure.step, "check": failure.check, "detail": failure.detail,
-                "steps": failure.config.steps, "clients": failure.config.clients, "faults": failure.config.faults.to_string(),
+                "steps": failure.config.steps, "clients": failure.config.clients,
+                "hosts": failure.config.replicas + 1, "faults": failure.config.faults.to_string(),
                 "found_at": failure.found.to_string(), "again": again(failure, service),
             })
         });
