@@ -1,6 +1,7 @@
 //! What is on the disk: names, files, and what of them is durable.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -69,23 +70,29 @@ pub struct MediumCounters {
     pub rotten_bits: u64,
 }
 
+/// A path: compared byte by byte, which is several times faster than by components, and shared by all copies of a disk.
+type Name = Arc<OsStr>;
+
+/// Which file has which name.
+type Names = BTreeMap<Name, usize>;
+
 #[derive(Clone, Debug)]
 enum Change {
-    Make(PathBuf, usize),
-    Move(PathBuf, PathBuf),
-    Take(PathBuf),
+    Make(Name, usize),
+    Move(Name, Name),
+    Take(Name),
 }
 
 impl Change {
     fn is_in(&self, dir: &Path) -> bool {
         let parents = match self {
-            Change::Make(path, _) | Change::Take(path) => [path.parent(), None],
-            Change::Move(from, to) => [from.parent(), to.parent()],
+            Change::Make(path, _) | Change::Take(path) => [parent(path), None],
+            Change::Move(from, to) => [parent(from), parent(to)],
         };
-        parents.into_iter().flatten().any(|parent| parent == dir)
+        parents.into_iter().flatten().any(|parent| parent.as_os_str() == dir.as_os_str())
     }
 
-    fn apply(&self, names: &mut BTreeMap<PathBuf, usize>) {
+    fn apply(&self, names: &mut Names) {
         match self {
             Change::Make(path, inode) => {
                 names.insert(path.clone(), *inode);
@@ -110,8 +117,8 @@ pub(super) struct State {
     pub(super) time: WorldTime,
     pub(super) inodes: Vec<Inode>,
     pub(super) dirs: BTreeSet<PathBuf>,
-    names: BTreeMap<PathBuf, usize>,
-    durable_names: BTreeMap<PathBuf, usize>,
+    names: Names,
+    durable_names: Names,
     changes: Vec<(u64, Change)>,
     /// Who holds which lock.
     pub(super) locks: BTreeMap<PathBuf, u64>,
@@ -124,6 +131,8 @@ pub(super) struct State {
     fuse: Option<u64>,
     /// Nothing completes before.
     pub(super) stalled_until: Nanos,
+    /// When the next operation of each port that has any completes.
+    pub(super) next_completions: BTreeMap<u64, Nanos>,
     pub(super) counters: MediumCounters,
     trace: Trace,
     who: Who,
@@ -161,7 +170,7 @@ impl State {
     }
 
     pub(super) fn inode(&self, path: &Path) -> Result<usize, Errno> {
-        self.names.get(path).copied().ok_or(libc::ENOENT)
+        self.names.get(path.as_os_str()).copied().ok_or(libc::ENOENT)
     }
 
     pub(super) fn make(&mut self, path: &Path) -> Result<usize, Errno> {
@@ -169,24 +178,24 @@ impl State {
         if !self.dirs.contains(parent) {
             return Err(libc::ENOENT);
         }
-        if self.names.contains_key(path) {
+        if self.names.contains_key(path.as_os_str()) {
             return Err(libc::EEXIST);
         }
         self.inodes.push(Inode::default());
         let inode = self.inodes.len() - 1;
-        self.change(Change::Make(path.to_owned(), inode));
+        self.change(Change::Make(path.as_os_str().into(), inode));
         Ok(inode)
     }
 
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> Result<(), Errno> {
         self.inode(from)?;
-        self.change(Change::Move(from.to_owned(), to.to_owned()));
+        self.change(Change::Move(from.as_os_str().into(), to.as_os_str().into()));
         Ok(())
     }
 
     pub(super) fn delete(&mut self, path: &Path) -> Result<(), Errno> {
         self.inode(path)?;
-        self.change(Change::Take(path.to_owned()));
+        self.change(Change::Take(path.as_os_str().into()));
         Ok(())
     }
 
@@ -205,8 +214,8 @@ impl State {
         if !self.dirs.contains(dir) {
             return Err(libc::ENOENT);
         }
-        let mine = self.names.keys().filter(|path| path.parent() == Some(dir));
-        Ok(mine.filter_map(|path| path.file_name().map(PathBuf::from)).collect())
+        let mine = self.names.keys().filter(|path| parent(path).is_some_and(|at| at.as_os_str() == dir.as_os_str()));
+        Ok(mine.filter_map(|path| Path::new(&**path).file_name().map(PathBuf::from)).collect())
     }
 
     /// The names in `dir` that were changed up to `number` are durable.
@@ -236,7 +245,9 @@ impl State {
     /// Whether a file may grow to `len`.
     pub(super) fn make_room(&mut self, inode: usize, len: usize) -> Result<(), Errno> {
         let more = len.saturating_sub(self.inodes[inode].len()) as u64;
-        if more > 0 && more > self.free() {
+        // Which files count is looked up only where all of them together are too much.
+        let all = || self.inodes.iter().map(|inode| inode.len() as u64).sum::<u64>();
+        if more > 0 && all() + more > self.config.capacity && more > self.free() {
             self.counters.full += 1;
             return Err(libc::ENOSPC);
         }
@@ -273,13 +284,14 @@ impl State {
             generation: self.generation,
             fuse: None,
             stalled_until: 0,
+            next_completions: BTreeMap::new(),
             counters: MediumCounters::default(),
             trace: Trace::default(),
             who: self.who,
         }
     }
 
-    fn torn_since(&self, before: MediumCounters, path: &Path) -> What {
+    fn torn_since(&self, before: MediumCounters, path: &OsStr) -> What {
         let now = self.counters;
         What::Torn {
             file: text(path),
@@ -325,8 +337,12 @@ impl State {
     }
 }
 
-fn text(path: &Path) -> String {
+fn text(path: &OsStr) -> String {
     path.display().to_string()
+}
+
+fn parent(path: &OsStr) -> Option<&Path> {
+    Path::new(path).parent()
 }
 
 /// A disk's contents. Clones are the same disk.
@@ -352,6 +368,7 @@ impl Medium {
             generation: 0,
             fuse: None,
             stalled_until: 0,
+            next_completions: BTreeMap::new(),
             counters: MediumCounters::default(),
             trace: Trace::default(),
             who: Who::World,
@@ -426,7 +443,7 @@ impl Medium {
         let mut state = self.lock();
         let state = &mut *state;
         let rotting =
-            |path: &PathBuf, inode: usize| path.to_string_lossy().ends_with(name_end) && state.inodes[inode].len() > 0;
+            |path: &OsStr, inode: usize| path.to_string_lossy().ends_with(name_end) && state.inodes[inode].len() > 0;
         let files: Vec<usize> =
             state.names.iter().filter(|&(path, &inode)| rotting(path, inode)).map(|(_, &inode)| inode).collect();
         if files.is_empty() {
@@ -443,11 +460,17 @@ impl Medium {
     pub fn rot_bit(&self, path: &Path, bit: usize) {
         let mut state = self.lock();
         let state = &mut *state;
-        let inode = state.names.get(path).copied().filter(|&inode| bit < 8 * state.inodes[inode].len());
+        let inode = state.names.get(path.as_os_str()).copied().filter(|&inode| bit < 8 * state.inodes[inode].len());
         if let Some(inode) = inode {
             state.inodes[inode].rot(bit);
             state.counters.rotten_bits += 1;
         }
+    }
+
+    /// When the next operation of any port completes.
+    pub fn next_completion(&self) -> Option<Nanos> {
+        let state = self.lock();
+        state.next_completions.values().min().map(|&at| at.max(state.stalled_until))
     }
 
     /// What it did.
@@ -457,7 +480,7 @@ impl Medium {
 
     /// The names of all files, in order.
     pub fn files(&self) -> Vec<PathBuf> {
-        self.lock().names.keys().cloned().collect()
+        self.lock().names.keys().map(PathBuf::from).collect()
     }
 
     /// A disk of its own, with the contents of this one and a time and chance of its own: to be looked at without a trace.

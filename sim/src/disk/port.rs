@@ -9,6 +9,7 @@ use ticktape_journal::limits::{BUFFERS_MAX, DISK_DEPTH};
 
 use super::medium::{Errno, Medium, State};
 use super::{Loss, SECTOR_BYTES};
+use crate::clock::WorldTime;
 use crate::rng::Ppm;
 use crate::trace::What;
 
@@ -61,6 +62,8 @@ struct Buffer {
 #[derive(Debug)]
 pub struct SimDisk {
     medium: Medium,
+    /// The medium's: most polls find that it is too early, and ask for no more.
+    time: WorldTime,
     id: u64,
     generation: u64,
     files: Vec<Option<Open>>,
@@ -73,9 +76,9 @@ impl SimDisk {
     pub(super) fn new(medium: Medium) -> Self {
         let mut state = medium.lock();
         state.disks += 1;
-        let (id, generation) = (state.disks, state.generation);
+        let (id, generation, time) = (state.disks, state.generation, state.time.clone());
         drop(state);
-        SimDisk { medium, id, generation, files: Vec::new(), buffers: Vec::new(), pending: Vec::new() }
+        SimDisk { medium, time, id, generation, files: Vec::new(), buffers: Vec::new(), pending: Vec::new() }
     }
 
     /// When the next operation completes.
@@ -108,17 +111,23 @@ impl SimDisk {
         buffer.lent = lent;
     }
 
-    fn complete(&mut self, pending: Pending) -> Completion {
+    /// The medium knows when it is needed next.
+    fn note_next(&self, state: &mut State) {
+        match self.pending.first() {
+            Some(first) => drop(state.next_completions.insert(self.id, first.at)),
+            None => drop(state.next_completions.remove(&self.id)),
+        }
+    }
+
+    fn complete(&mut self, state: &mut State, pending: Pending) -> Completion {
         let Pending { token, name, work, number, .. } = pending;
         if let Work::Read { buffer, start, len, .. } | Work::Write { buffer, start, len, .. } = work {
             self.lend(buffer, start, len, false);
         }
-        let medium = self.medium.clone();
-        let mut state = medium.lock();
         let result = if state.burns_fuse() {
             Err(libc::EIO)
         } else if state.generation == self.generation {
-            self.run_now(&mut state, work, number)
+            self.run_now(state, work, number)
         } else {
             Err(libc::EBADF)
         };
@@ -260,13 +269,15 @@ impl SimDisk {
             state.counters.misdirected_writes += u64::from(at != offset);
         }
         let number = state.next_number();
-        state.inodes[open.inode].write(number, at, bytes);
+        let sync_fails = durable && fails(state, |faults| faults.sync_error);
         state.counters.bytes_written += done as u64;
-        if durable {
-            if fails(state, |faults| faults.sync_error) {
-                return Err(fail_sync(state, open.inode, open.direct, number));
-            }
-            state.inodes[open.inode].sync_range(number, at, done);
+        if durable && !sync_fails {
+            state.inodes[open.inode].write_through(number, at, bytes);
+        } else {
+            state.inodes[open.inode].write(number, at, bytes);
+        }
+        if sync_fails {
+            return Err(fail_sync(state, open.inode, open.direct, number));
         }
         state.tell(|state| What::Stored {
             file: state.name(open.inode),
@@ -343,6 +354,7 @@ impl Drop for SimDisk {
     fn drop(&mut self) {
         let medium = self.medium.clone();
         let mut state = medium.lock();
+        state.next_completions.remove(&self.id);
         if state.generation != self.generation {
             return;
         }
@@ -393,21 +405,24 @@ impl Disk for SimDisk {
         }
         let at = (state.time.now() + takes).max(state.stalled_until);
         let pending = Pending { token, at, name: op.name(), work: work(&op), number: state.number };
-        drop(state);
         let place = self.pending.partition_point(|other| other.at <= at);
         self.pending.insert(place, pending);
+        self.note_next(&mut state);
     }
 
     fn poll(&mut self) -> Option<Completion> {
-        let first = self.pending.first()?;
-        let state = self.medium.lock();
-        let now = state.time.now();
-        let is_due = first.at <= now && state.stalled_until <= now;
-        drop(state);
-        is_due.then(|| {
-            let pending = self.pending.remove(0);
-            self.complete(pending)
-        })
+        let now = self.time.now();
+        if self.pending.first()?.at > now {
+            return None;
+        }
+        let medium = self.medium.clone();
+        let mut state = medium.lock();
+        if state.stalled_until > now {
+            return None;
+        }
+        let pending = self.pending.remove(0);
+        self.note_next(&mut state);
+        Some(self.complete(&mut state, pending))
     }
 
     fn wait(&mut self) {
