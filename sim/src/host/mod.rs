@@ -213,7 +213,7 @@ impl<S: Service> Host<S> {
             ring.consumers.try_into().unwrap_or_else(|_| unreachable!("three consumers were asked for"));
         let observer = ring.tap.follow(recovered.next_seq, Horizon::Sequenced).expect("the ring begins there");
         let arrivals = Arrivals::new(config.ring.bytes / 32, Part::default());
-        let latency = |after: Seq| StageLatency::new(arrivals.clone(), after);
+        let latency = |after: Seq| StageLatency::coarse(arrivals.clone(), after);
         let clock = SequencedClock::new(machine.now(), boot.clock.realtime(), boot.clock.monotonic());
         let mut log = LogWriter::new(ring.producer, clock, STREAM_ID, config.payload_bytes_max());
         let last = machine.applied();
