@@ -77,7 +77,7 @@ impl Fuzzed {
     pub(crate) fn conclude(self, args: &Args) -> ExitCode {
         let kinds = args.kinds();
         // One seed is looked at for its own sake.
-        let shallow = args.seed.is_none().then(|| coverage::not_met(&self.batch.coverage, &kinds)).unwrap_or_default();
+        let shallow = if args.seed.is_none() { coverage::not_met(&self.batch.coverage, &kinds) } else { Vec::new() };
         let (batch, real_s) = (&self.batch, self.begun.elapsed().as_secs_f64());
         eprintln!("met (* rare, ! rare and not met):\n{}", coverage::table(&batch.coverage, &kinds).trim_end());
         eprintln!(
