@@ -186,7 +186,7 @@ pub struct DemoArgs {
     /// Size of the log ring in bytes, a power of two from 262144 on
     #[arg(long, value_name = "N", default_value_t = 4 << 20)]
     pub ring_bytes: usize,
-    /// Core plan: stages by thread, such as "sequencer,executor,egress|journaler,publisher"; a thread may name its core, as in "egress@2"
+    /// Core plan: stages by thread, such as "sequencer,executor,egress|journaler,publisher"; a thread may name its core and how it waits, as in "egress@2:spin"
     #[arg(long, value_name = "PLAN", value_parser = CorePlan::from_str)]
     pub cores: Option<CorePlan>,
     /// Write the results to this file
@@ -251,7 +251,7 @@ pub struct RunArgs {
     /// Where receivers ask, by UDP, for events that they missed
     #[arg(long, value_name = "ADDR:PORT")]
     pub events_repair: Option<SocketAddrV4>,
-    /// Core plan: stages by thread, such as "sequencer,executor,egress|journaler,publisher"; a thread may name its core, as in "egress@2"
+    /// Core plan: stages by thread, such as "sequencer,executor,egress|journaler,publisher"; a thread may name its core and how it waits, as in "egress@2:spin"
     #[arg(long, value_name = "PLAN", value_parser = CorePlan::from_str)]
     pub cores: Option<CorePlan>,
     /// How idle threads wait: spin, backoff or auto

@@ -21,8 +21,8 @@ const CONFIG_BYTES_MAX: u64 = 1 << 20;
 #[serde(deny_unknown_fields)]
 struct File {
     service: Option<String>,
-    dir: PathBuf,
-    listen: SocketAddrV4,
+    dir: Option<PathBuf>,
+    listen: Option<SocketAddrV4>,
     tier: Option<String>,
     nic: Option<NicChoice>,
     xdp: Option<XdpSettings>,
@@ -69,14 +69,29 @@ impl ApplianceConfig {
     /// # Errors
     /// [`ConfigError`], naming the file and what is wrong in it.
     pub fn from_toml(path: &Path) -> Result<Self, ConfigError> {
-        let in_file = |message: String| ConfigError { place: path.display().to_string(), message };
-        let text = read_bounded(path).map_err(|error| in_file(format!("can't be read: {error}")))?;
-        Self::parse(&text).map_err(in_file)
+        Self::from_toml_and(path, None, None)
     }
 
+    /// Reads a TOML file, which need not say what is given beside it, and is not asked for it.
+    ///
+    /// # Errors
+    /// As [`ApplianceConfig::from_toml`].
+    pub fn from_toml_and(path: &Path, dir: Option<PathBuf>, listen: Option<SocketAddrV4>) -> Result<Self, ConfigError> {
+        let in_file = |message: String| ConfigError { place: path.display().to_string(), message };
+        let text = read_bounded(path).map_err(|error| in_file(format!("can't be read: {error}")))?;
+        Self::parse_and(&text, dir, listen).map_err(in_file)
+    }
+
+    #[cfg(test)]
     pub(super) fn parse(text: &str) -> Result<Self, String> {
+        Self::parse_and(text, None, None)
+    }
+
+    pub(super) fn parse_and(text: &str, dir: Option<PathBuf>, listen: Option<SocketAddrV4>) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| one_line(&error, text))?;
-        let mut config = ApplianceConfig::new(file.dir, file.listen);
+        let dir = dir.or(file.dir).ok_or("dir is missing: where the journal is, or will be")?;
+        let listen = listen.or(file.listen).ok_or("listen is missing: the address that clients send to")?;
+        let mut config = ApplianceConfig::new(dir, listen);
         config.service = file.service;
         config.tier = match file.tier.as_deref() {
             None | Some("local") => Tier::Local,

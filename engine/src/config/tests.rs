@@ -3,6 +3,20 @@ use super::*;
 const SMALLEST: &str = "dir = \"journal\"\nlisten = \"127.0.0.1:7001\"\n";
 
 #[test]
+fn what_is_given_beside_a_file_need_not_stand_in_it_and_wins() {
+    let with = |text, dir: Option<&str>, listen: Option<&str>| {
+        let listen = listen.map(|listen| listen.parse().unwrap());
+        ApplianceConfig::parse_and(text, dir.map(Into::into), listen)
+    };
+    let config = with("", Some("there"), Some("127.0.0.1:9")).unwrap();
+    assert_eq!((config.dir, config.listen.port()), ("there".into(), 9));
+    let config = with(SMALLEST, Some("there"), None).unwrap();
+    assert_eq!((config.dir, config.listen.port()), ("there".into(), 7001));
+    assert!(with("", None, Some("127.0.0.1:9")).unwrap_err().contains("dir is missing"));
+    assert!(with("dir = \"journal\"", None, None).unwrap_err().contains("listen is missing"));
+}
+
+#[test]
 fn a_core_plan_is_written_as_lists_or_as_text() {
     let parse = |cores: &str| ApplianceConfig::parse(&format!("{SMALLEST}cores = {cores}\n")).unwrap().cores.unwrap();
     let lists = parse("[[\"sequencer\", \"executor\", \"egress\"], [\"journaler\", \"publisher\"]]");

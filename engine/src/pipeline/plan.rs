@@ -164,12 +164,14 @@ impl CorePlan {
         &self.slots
     }
 
-    /// Gives every thread without a core one of `usable`, in turn.
+    /// Gives every thread without a core one of `usable`, in turn: first those that no thread asks for.
     ///
     /// # Errors
     /// [`PlanError::UnusableCore`] where the plan names a core that is not among them.
     pub fn assign(&self, usable: &[usize]) -> Result<Vec<usize>, PlanError> {
-        let mut free = usable.iter().copied().cycle();
+        let is_asked_for = |core: &&usize| self.slots.iter().any(|slot| slot.core == Some(**core));
+        let (asked_for, others): (Vec<&usize>, Vec<&usize>) = usable.iter().partition(is_asked_for);
+        let mut free = others.into_iter().chain(asked_for).copied().cycle();
         self.slots
             .iter()
             .map(|slot| match slot.core {
@@ -239,6 +241,7 @@ mod tests {
     fn a_plan_that_names_cores_keeps_them_and_fills_the_rest() {
         let plan: CorePlan = "sequencer,egress@3|journaler|executor,publisher".parse().unwrap();
         assert_eq!(plan.assign(&[1, 3]), Ok(vec![3, 1, 3]));
+        assert_eq!(plan.assign(&[3, 4, 5]), Ok(vec![3, 4, 5]));
         assert_eq!(plan.assign(&[0, 1]), Err(PlanError::UnusableCore { core: 3, usable: vec![0, 1] }));
     }
 

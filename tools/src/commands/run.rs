@@ -92,13 +92,11 @@ pub fn finish(report: &Report) -> Result<(), Failure> {
 }
 
 fn config(args: RunArgs) -> Result<ApplianceConfig, Failure> {
-    let mut config = match (&args.config, args.dir.clone(), args.listen) {
-        (Some(path), ..) => ApplianceConfig::from_toml(path).map_err(Failure::usage)?,
+    let mut config = match (&args.config, args.dir, args.listen) {
+        (Some(path), dir, listen) => ApplianceConfig::from_toml_and(path, dir, listen).map_err(Failure::usage)?,
         (None, Some(dir), Some(listen)) => ApplianceConfig::new(dir, listen),
         (None, ..) => return Err(Failure::usage("--dir and --listen are needed without --config")),
     };
-    config.dir = args.dir.unwrap_or(config.dir);
-    config.listen = args.listen.unwrap_or(config.listen);
     config.tier = args.tier.map_or(config.tier, Into::into);
     config.nic = args.nic.map_or(config.nic, Into::into);
     match args.interface {
