@@ -168,7 +168,7 @@ impl Scale {
             return None;
         }
         // Below 2^32 times a millisecond's ns: it fits.
-        self.last = self.last.max(self.base_ns + (elapsed * self.rate >> RATE_SHIFT));
+        self.last = self.last.max(self.base_ns + ((elapsed * self.rate) >> RATE_SHIFT));
         Some(self.last)
     }
 

@@ -182,6 +182,9 @@ impl Kernel {
     }
 }
 
+/// Takes one encoded order its way, timed, at a time that was read before.
+type Way<'a> = dyn FnMut(&mut Stages, u64, &[u8]) -> Measured<()> + 'a;
+
 /// Times a round: each order's whole way, then its stages, then what idle rounds and the link alone take.
 pub(super) fn measure() -> Measured<Inline> {
     let mut all = Stages::start()?;
@@ -189,25 +192,24 @@ pub(super) fn measure() -> Measured<Inline> {
     let mut number = 0;
     let mut whole = Stopwatch::new(ORDERS);
     let mut kernel = Kernel::open()?;
-    let mut each =
-        |all: &mut Stages, after_kernel: bool, watch: &mut dyn FnMut(&mut Stages, u64, &[u8]) -> Measured<()>| {
-            for _ in 0..ORDERS {
-                encoded.clear();
-                order(number).encode(&mut encoded);
-                if number % HOUSEKEEPING_EVERY == 0 {
-                    all.housekeeping();
-                }
-                number += 1;
-                if after_kernel {
-                    kernel.work();
-                }
-                // The clock is the caller's: it is not read within.
-                let now = monotonic_ns();
-                watch(all, now, &encoded)?;
-                all.idle_round(now);
+    let mut each = |all: &mut Stages, after_kernel: bool, watch: &mut Way<'_>| {
+        for _ in 0..ORDERS {
+            encoded.clear();
+            order(number).encode(&mut encoded);
+            if number % HOUSEKEEPING_EVERY == 0 {
+                all.housekeeping();
             }
-            Ok::<(), String>(())
-        };
+            number += 1;
+            if after_kernel {
+                kernel.work();
+            }
+            // The clock is the caller's: it is not read within.
+            let now = monotonic_ns();
+            watch(all, now, &encoded)?;
+            all.idle_round(now);
+        }
+        Ok::<(), String>(())
+    };
     let mut after_kernel = Stopwatch::new(ORDERS);
     for (is_after, watch) in [(false, &mut whole), (true, &mut after_kernel)] {
         each(&mut all, is_after, &mut |all, now, order| {

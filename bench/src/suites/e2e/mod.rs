@@ -110,7 +110,10 @@ fn inline_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
         format!("{} {median:.0}", inline::STAGES[at])
     });
     let notes = vec![
-        format!("software path: one thread; by stage, each order after a system call, in ns: {}", stages.collect::<Vec<_>>().join(", ")),
+        format!(
+            "software path: one thread; by stage, each order after a system call, in ns: {}",
+            stages.collect::<Vec<_>>().join(", ")
+        ),
         "its floor: two datagrams over the same in-process link".to_owned(),
     ];
     Ok(Outcome { rows, percentiles: Vec::new(), notes })
