@@ -187,6 +187,21 @@ impl Arbiter {
         self.end
     }
 
+    /// The lowest number that is held, and waits for those before it.
+    pub fn next_held(&self) -> Option<u64> {
+        self.slots.next_present(self.next_seq, self.limit())
+    }
+
+    /// Asks for all up to before `to` that is missing, as far as the window goes: for an owner that would rather have a large gap
+    /// repaired window by window than catch up by other means.
+    pub fn want(&mut self, now: Nanos, to: u64) {
+        let to = to.min(self.limit());
+        if to > self.end {
+            self.repair.gap(self.end, to, now);
+            self.end = to;
+        }
+    }
+
     /// Messages that wait for their turn.
     pub const fn held(&self) -> usize {
         self.slots.taken()

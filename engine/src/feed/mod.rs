@@ -33,7 +33,7 @@ pub use arbiter_report::{ArbiterCounters, Arrival, FeedEvent, PacketDrop, SideCo
 pub use history::{History, HistoryRead, Recent};
 pub use history_log::{LogHistory, LogHistoryCounters};
 pub use log_publisher::LogPublisher;
-pub use mold::{MoldError, MoldMessages, MoldPacket, MoldRequest, Packer};
+pub use mold::{MoldError, MoldMessages, MoldPacket, MoldRequest, Packer, SessionName};
 pub use publisher::{FeedConfig, FeedCounters, Publisher};
 pub use repair::{RepairConfig, RepairCounters};
 pub use rewinder::{Answer, Rewinder, RewinderConfig, RewinderCounters};

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use ticktape::config::{EventsConfig, FeedConfig};
-use ticktape::feed::{Arbiter, ArbiterConfig, ArbiterCounters, FeedEvent, FeedSession, MoldPacket, Side};
+use ticktape::feed::{ArbiterCounters, FeedSession, MoldPacket, MoldRequest, Side};
 use ticktape_nic::udp::{UdpRx, UdpTx};
 use ticktape_nic::{Nic, NicError, Rx, Tx, UdpConfig, UdpNic};
 use ticktape_tuning::clock;
 
+use super::follow_events_stream::{DATAGRAM_BYTES_MAX, Out, Stream, place};
 use crate::args::{FeedPair, FollowArgs};
 use crate::out::say;
 use crate::service::{AnyService, find};
@@ -23,11 +24,6 @@ use crate::{Failure, json};
 const BURST_MAX: usize = 64;
 /// The wait when there is nothing new: a terminal's reader is in no hurry.
 const PAUSE: Duration = Duration::from_micros(200);
-/// The largest datagram that carries events: a jumbo frame.
-const DATAGRAM_BYTES_MAX: usize = 8_972;
-/// Events that may wait for those before them, and be repaired at a time. Memory for as many of the largest is asked for, and little
-/// of it touched.
-const WINDOW_EVENTS: usize = 1 << 15;
 
 /// A line of `--json`.
 #[derive(Serialize)]
@@ -63,12 +59,10 @@ struct Receiver<'a> {
     stream: u32,
     sides: Vec<(Side, UdpRx)>,
     repairs: (UdpRx, UdpTx),
+    probes: (UdpRx, UdpTx),
     /// From the first packet of the stream on.
-    arbiter: Option<Arbiter>,
-    /// In order, to be printed.
-    events: Vec<(u64, Vec<u8>)>,
+    events: Option<Stream>,
     printed: u64,
-    missing: u64,
 }
 
 pub fn run(
@@ -87,7 +81,6 @@ pub fn run(
     while !stop.load(Ordering::Relaxed) && receiver.printed < count {
         let work = receiver.receive();
         receiver.ask();
-        receiver.notices()?;
         receiver.print(count)?;
         if work == 0 {
             std::thread::sleep(PAUSE);
@@ -116,99 +109,69 @@ impl<'a> Receiver<'a> {
         if let Some(b) = feed.b {
             sides.push((Side::B, open(b)?.split().0));
         }
-        let repairs = open(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?.split();
-        let (stream, events) = (config.stream(), Vec::new());
-        Ok(Receiver { args, service, stream, sides, repairs, arbiter: None, events, printed: 0, missing: 0 })
+        let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        let (repairs, probes) = (open(any)?.split(), open(any)?.split());
+        Ok(Receiver { args, service, stream: config.stream(), sides, repairs, probes, events: None, printed: 0 })
     }
 
     /// Takes what has come.
     fn receive(&mut self) -> usize {
         let now = clock::monotonic_ns();
-        let Receiver { args, stream, sides, repairs, arbiter, events, .. } = self;
-        let mut deliver = |number: u64, event: &[u8]| {
-            events.push((number, event.to_vec()));
-            true
-        };
+        let Receiver { args, service, stream, sides, repairs, probes, events, .. } = self;
+        let parses = |event: &[u8]| service.describe_output(event).is_some();
         let mut work = 0;
         for (side, rx) in sides {
             work += rx.poll(now, BURST_MAX, |datagram| {
-                if arbiter.is_none() {
-                    *arbiter = begin(args, *stream, datagram.payload);
+                if events.is_none() {
+                    *events = begin(args, *stream, datagram.payload);
                 }
-                if let Some(arbiter) = arbiter {
-                    arbiter.on_packet(now, *side, datagram.payload, &mut deliver);
+                if let Some(events) = events {
+                    events.on_packet(now, *side, datagram.payload, parses);
                 }
             });
         }
-        let Some(arbiter) = arbiter else { return work };
+        let Some(events) = events else { return work };
         // Only who was asked answers.
         let rewinder = args.events_repair;
         work += repairs.0.poll(now, BURST_MAX, |datagram| {
             if Some(datagram.source) == rewinder {
-                arbiter.on_packet(now, Side::Repair, datagram.payload, &mut deliver);
+                events.on_repair(now, datagram.payload);
             }
         });
-        arbiter.poll_deliver(now, &mut deliver);
+        work += probes.0.poll(now, BURST_MAX, |datagram| {
+            if Some(datagram.source) == rewinder {
+                events.on_probed(now, datagram.payload);
+            }
+        });
+        events.poll_events(now);
         work
     }
 
-    /// Asks for what is missing.
+    /// Asks for what is missing, and whether there is anything.
     fn ask(&mut self) {
         let now = clock::monotonic_ns();
-        let (Some(arbiter), Some(rewinder)) = (&mut self.arbiter, self.args.events_repair) else { return };
-        let tx = &mut self.repairs.1;
-        while let Some((_, request)) = arbiter.poll_request(now) {
-            let bytes = request.encode();
-            // One that finds no room has a deadline, and comes again.
-            let Some(out) = tx.reserve() else { break };
-            out[..bytes.len()].copy_from_slice(&bytes);
-            tx.commit(bytes.len(), rewinder);
-        }
-        tx.flush();
-    }
-
-    /// Says what is up with the feed, and passes over what nobody has.
-    fn notices(&mut self) -> Result<(), Failure> {
-        let now = clock::monotonic_ns();
-        if self.args.events_repair.is_none()
-            && let Some(arbiter) = &mut self.arbiter
-        {
-            // Gaps become due; nobody can be asked, so they are given up at once.
-            while arbiter.poll_request(now).is_some() {}
-        }
-        while let Some(event) = self.arbiter.as_mut().and_then(|arbiter| arbiter.poll_event(now)) {
-            // What came in order before is printed before.
-            self.print(u64::MAX)?;
-            let Some(arbiter) = &mut self.arbiter else { break };
-            let notice = match event {
-                FeedEvent::Unrepairable { from, count } => {
-                    let next = from.saturating_add(count);
-                    arbiter.skip_to(next);
-                    self.missing += count;
-                    format!("events {from} to {} are lost: nobody who was asked has them", next - 1)
-                }
-                FeedEvent::NewSession { epoch, from } => {
-                    arbiter.adopt_session(epoch);
-                    format!("epoch {epoch} begins with event {from}")
-                }
-                FeedEvent::EndOfSession { next } => format!("the appliance has stopped; event {next} would be next"),
-                FeedEvent::Silent { for_ns } => format!("nothing was heard for {} s", for_ns / 1_000_000_000),
-            };
-            match self.args.json {
-                true => say!("{}", json::line(&Notice { notice: &notice })?)?,
-                false => say!("{notice}")?,
-            }
-        }
-        Ok(())
+        let (Some(events), Some(rewinder)) = (&mut self.events, self.args.events_repair) else { return };
+        send(&mut self.repairs.1, rewinder, || events.poll_request(now));
+        send(&mut self.probes.1, rewinder, || events.poll_probe(now));
     }
 
     /// Prints what has come, up to the `count`th.
     fn print(&mut self, count: u64) -> Result<(), Failure> {
-        let count = count.min(self.args.count.unwrap_or(u64::MAX));
-        for (number, bytes) in self.events.drain(..) {
+        let Some(events) = &mut self.events else { return Ok(()) };
+        for out in events.take() {
             if self.printed >= count {
                 break;
             }
+            let (number, bytes) = match out {
+                Out::Event(number, bytes) => (number, bytes),
+                Out::Notice(notice) => {
+                    match self.args.json {
+                        true => say!("{}", json::line(&Notice { notice: &notice })?)?,
+                        false => say!("{notice}")?,
+                    }
+                    continue;
+                }
+            };
             self.printed += 1;
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             let text = self.service.describe_output(&bytes);
@@ -221,13 +184,13 @@ impl<'a> Receiver<'a> {
     }
 
     fn finish(&self) -> Result<(), Failure> {
-        let counters = self.arbiter.as_ref().map(Arbiter::counters).unwrap_or_default();
+        let counters = self.events.as_ref().map(Stream::counters).unwrap_or_default();
         let ArbiterCounters { sides: [a, b, repaired], repair, .. } = counters;
         let last = Last {
             state: "stopped",
-            next: self.arbiter.as_ref().map_or(0, Arbiter::next_seq),
+            next: self.events.as_ref().map_or(0, Stream::next_seq),
             events: self.printed,
-            missing: self.missing,
+            missing: self.events.as_ref().map_or(0, Stream::missing),
             requests: repair.requests,
             first_from_a: a.first,
             first_from_b: b.first,
@@ -243,22 +206,22 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// The arbiter, once a packet of the stream has told where that is.
-fn begin(args: &FollowArgs, stream: u32, packet: &[u8]) -> Option<Arbiter> {
-    let (session, sequence) = match MoldPacket::parse(packet).ok()? {
-        MoldPacket::Messages { session, sequence, .. }
-        | MoldPacket::Heartbeat { session, sequence }
-        | MoldPacket::EndOfSession { session, sequence } => (FeedSession::parse(session).ok()?, sequence),
-    };
-    (session.stream() == stream).then(|| {
-        Arbiter::new(&ArbiterConfig {
-            stream,
-            epoch_min: session.epoch(),
-            next_seq: args.from.unwrap_or(sequence),
-            window_messages: WINDOW_EVENTS,
-            message_bytes_max: DATAGRAM_BYTES_MAX,
-            rewinders: usize::from(args.events_repair.is_some()),
-            ..ArbiterConfig::default()
-        })
-    })
+/// Sends requests as long as there is room. One that finds none has a deadline, and comes again.
+fn send(tx: &mut UdpTx, to: SocketAddrV4, mut next: impl FnMut() -> Option<MoldRequest>) {
+    while let Some(request) = next() {
+        let bytes = request.encode();
+        let Some(out) = tx.reserve() else { break };
+        out[..bytes.len()].copy_from_slice(&bytes);
+        tx.commit(bytes.len(), to);
+    }
+    tx.flush();
+}
+
+/// The stream, once a packet of it has told where that is.
+fn begin(args: &FollowArgs, stream: u32, packet: &[u8]) -> Option<Stream> {
+    let packet = MoldPacket::parse(packet).ok()?;
+    let (name, sequence) = place(&packet);
+    let session = FeedSession::parse(name).ok()?;
+    let from = args.from.unwrap_or(sequence);
+    (session.stream() == stream).then(|| Stream::new(session, from, args.events_repair.is_some()))
 }

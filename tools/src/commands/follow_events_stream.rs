@@ -1,0 +1,329 @@
+//! What a receiver of public events believes: an arbiter that is told nothing but what a message or the repair port bears out.
+//!
+//! ```text
+//!  A, B ─► within the window ─► arbiter ─► in order
+//!      └─► beyond it, or given up: what does the repair port have of the next number?
+//!            it has it ─► asked for window by window      it begins later ─► what is before that is lost
+//!            nothing, or no answer ─► on to what really came, or on as before
+//! ```
+//!
+//! Invariant: a heartbeat alone, whatever it says, never makes the stream skip a number or change its epoch.
+
+use ticktape::Nanos;
+use ticktape::feed::{
+    Arbiter, ArbiterConfig, ArbiterCounters, FeedEvent, FeedSession, MoldPacket, MoldRequest, SessionName, Side,
+};
+
+/// The largest datagram that carries events: a jumbo frame.
+pub const DATAGRAM_BYTES_MAX: usize = 8_972;
+/// Events that may wait for those before them, and be repaired at a time. Memory for as many of the largest is asked for, and little
+/// of it touched.
+const WINDOW_EVENTS: u64 = 1 << 15;
+/// Packets with messages near each other, beyond the window, that make up for a repair port that has nothing: one may be forged.
+const FAR_BELIEVED: u32 = 3;
+/// How long a probe is waited for, in ns: many round trips.
+const PROBE_NS: u64 = 50_000_000;
+/// How often it is sent.
+const PROBES_MAX: u32 = 4;
+/// The least time from a probe that brought nothing to the next, in ns: whoever forges must not make us ask without end.
+const QUIET_NS: u64 = 100_000_000;
+/// Without any packet for so long, silence is worth a word, in ns.
+const SILENCE_NS: u64 = 3_000_000_000;
+
+/// What is to be printed, in order.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Out {
+    /// An event, with its number.
+    Event(u64, Vec<u8>),
+    /// A word about the feed.
+    Notice(String),
+}
+
+/// Messages beyond the window, while the next one was `next_seq`.
+#[derive(Clone, Copy)]
+struct Far {
+    next_seq: u64,
+    sequence: u64,
+    count: u32,
+}
+
+/// A request whose answer tells what the repair port has.
+#[derive(Clone, Copy)]
+struct Probe {
+    session: FeedSession,
+    sequence: u64,
+    deadline: Nanos,
+    sent: u32,
+}
+
+/// One stream of events. See the module.
+pub struct Stream {
+    arbiter: Arbiter,
+    has_rewinder: bool,
+    out: Vec<Out>,
+    missing: u64,
+    /// Numbers before this exist, somebody said.
+    word: u64,
+    far: Option<Far>,
+    far_heard_at: Option<Nanos>,
+    /// What the arbiter gave up.
+    stuck: Option<(u64, u64)>,
+    /// An epoch of which only a heartbeat was heard.
+    doubted: Option<u32>,
+    probe: Option<Probe>,
+    quiet_until: Nanos,
+}
+
+impl Stream {
+    /// A stream that goes on with `next_seq`.
+    pub fn new(session: FeedSession, next_seq: u64, has_rewinder: bool) -> Self {
+        let arbiter = Arbiter::new(&ArbiterConfig {
+            stream: session.stream(),
+            epoch_min: session.epoch(),
+            next_seq,
+            window_messages: WINDOW_EVENTS as usize,
+            message_bytes_max: DATAGRAM_BYTES_MAX,
+            rewinders: usize::from(has_rewinder),
+            ..ArbiterConfig::default()
+        });
+        let (out, far, far_heard_at, stuck, doubted, probe) = (Vec::new(), None, None, None, None, None);
+        let (missing, word, quiet_until) = (0, 0, 0);
+        Stream { arbiter, has_rewinder, out, missing, word, far, far_heard_at, stuck, doubted, probe, quiet_until }
+    }
+
+    /// Takes what is to be printed.
+    pub fn take(&mut self) -> std::vec::Drain<'_, Out> {
+        self.out.drain(..)
+    }
+
+    /// Events that were declared lost.
+    pub const fn missing(&self) -> u64 {
+        self.missing
+    }
+
+    /// The next number to print.
+    pub const fn next_seq(&self) -> u64 {
+        self.arbiter.next_seq()
+    }
+
+    /// What the arbiter counted.
+    pub fn counters(&self) -> ArbiterCounters {
+        self.arbiter.counters()
+    }
+
+    /// A datagram of a side. `parses` says whether a message is one of the service's.
+    pub fn on_packet(&mut self, now: Nanos, side: Side, datagram: &[u8], parses: impl Fn(&[u8]) -> bool) {
+        if let Ok(packet) = MoldPacket::parse(datagram) {
+            self.on_newer(&packet, parses);
+            let limit = self.next_seq().saturating_add(WINDOW_EVENTS);
+            let (name, sequence) = place(&packet);
+            if *name == self.arbiter.session().encode() && sequence > limit {
+                self.far_heard_at = Some(now);
+                let count = if let MoldPacket::Messages { count, .. } = packet { count } else { 0 };
+                self.word = self.word.max(sequence.saturating_add(count.into()));
+                if !matches!(packet, MoldPacket::Messages { .. }) || !self.on_far(sequence) {
+                    return;
+                }
+            }
+        }
+        self.feed(now, side, datagram);
+    }
+
+    /// A datagram of the repair port, but an answer to a probe.
+    pub fn on_repair(&mut self, now: Nanos, datagram: &[u8]) {
+        self.feed(now, Side::Repair, datagram);
+    }
+
+    fn feed(&mut self, now: Nanos, side: Side, datagram: &[u8]) {
+        let out = &mut self.out;
+        self.arbiter.on_packet(now, side, datagram, |number, event| {
+            out.push(Out::Event(number, event.to_vec()));
+            true
+        });
+    }
+
+    /// A newer epoch with a message that parses is one.
+    fn on_newer(&mut self, packet: &MoldPacket<'_>, parses: impl Fn(&[u8]) -> bool) {
+        let ours = self.arbiter.session();
+        let MoldPacket::Messages { session, sequence, ref messages, .. } = *packet else { return };
+        let Ok(session) = FeedSession::parse(session) else { return };
+        let is_newer = session.stream() == ours.stream() && session.epoch() > ours.epoch();
+        if is_newer && messages.clone().next().is_some_and(parses) {
+            self.adopt(session.epoch(), sequence);
+        }
+    }
+
+    fn adopt(&mut self, epoch: u32, from: u64) {
+        self.arbiter.adopt_session(epoch);
+        (self.word, self.far, self.stuck, self.doubted, self.probe) = (0, None, None, None, None);
+        self.out.push(Out::Notice(format!("epoch {epoch} begins with event {from}")));
+    }
+
+    /// Messages beyond the window; whether the stream went on to them.
+    fn on_far(&mut self, sequence: u64) -> bool {
+        let next_seq = self.next_seq();
+        let before =
+            self.far.filter(|far| far.next_seq == next_seq && far.sequence.abs_diff(sequence) <= WINDOW_EVENTS);
+        let count = before.map_or(0, |far| far.count) + 1;
+        self.far = Some(Far { next_seq, sequence, count });
+        let is_believed = !self.has_rewinder && count >= FAR_BELIEVED;
+        if is_believed {
+            self.lose(sequence);
+        }
+        is_believed
+    }
+
+    /// Numbers up to `to` are lost, but those that are held.
+    fn lose(&mut self, to: u64) {
+        while self.next_seq() < to {
+            let next_seq = self.next_seq();
+            let end = self.arbiter.next_held().map_or(to, |held| held.min(to));
+            if end > next_seq {
+                self.missing += end - next_seq;
+                let last = end - 1;
+                let lost = format!("events {next_seq} to {last} are lost: nobody who was asked has them");
+                self.out.push(Out::Notice(lost));
+                self.arbiter.skip_to(end);
+            }
+            let out = &mut self.out;
+            self.arbiter.poll_deliver(0, |number, event| {
+                out.push(Out::Event(number, event.to_vec()));
+                true
+            });
+        }
+    }
+
+    /// The next request to send for repairs.
+    pub fn poll_request(&mut self, now: Nanos) -> Option<MoldRequest> {
+        self.arbiter.poll_request(now).map(|(_, request)| request)
+    }
+
+    /// The next probe to send, from a socket of its own: what comes there is for [`Stream::on_probed`].
+    pub fn poll_probe(&mut self, now: Nanos) -> Option<MoldRequest> {
+        if let Some(probe) = &mut self.probe {
+            if now < probe.deadline {
+                return None;
+            }
+            if probe.sent == PROBES_MAX {
+                let is_ours = probe.session == self.arbiter.session();
+                self.probe = None;
+                if is_ours {
+                    self.on_nothing(now);
+                }
+                return None;
+            }
+            (probe.sent, probe.deadline) = (probe.sent + 1, now + PROBE_NS);
+        } else {
+            if !self.has_rewinder || now < self.quiet_until {
+                return None;
+            }
+            let ours = self.arbiter.session();
+            let session = match self.doubted.take() {
+                Some(epoch) => FeedSession::new(ours.stream(), epoch).ok()?,
+                None if self.is_behind() => ours,
+                None => return None,
+            };
+            self.probe = Some(Probe { session, sequence: self.next_seq(), deadline: now + PROBE_NS, sent: 1 });
+        }
+        self.probe.map(|probe| MoldRequest { session: probe.session.encode(), sequence: probe.sequence, count: 1 })
+    }
+
+    /// Whether the next number is missing and not being asked for.
+    fn is_behind(&mut self) -> bool {
+        let next_seq = self.next_seq();
+        self.stuck = self.stuck.filter(|&(_, to)| next_seq < to);
+        let is_idle = self.arbiter.known_next() == next_seq && self.word > next_seq;
+        is_idle || self.stuck.is_some_and(|(from, _)| from <= next_seq)
+    }
+
+    /// A datagram of the repair port, on the socket of the probes.
+    pub fn on_probed(&mut self, now: Nanos, datagram: &[u8]) {
+        let (Ok(packet), Some(probe)) = (MoldPacket::parse(datagram), self.probe) else { return };
+        let (name, sequence) = place(&packet);
+        if *name != probe.session.encode() {
+            return;
+        }
+        if probe.session != self.arbiter.session() {
+            self.adopt(probe.session.epoch(), sequence);
+            return;
+        }
+        self.probe = None;
+        if self.next_seq() != probe.sequence {
+            return;
+        }
+        match packet {
+            MoldPacket::Messages { .. } => {
+                let to = self.stuck.take().map_or(self.word, |(_, to)| to.max(self.word));
+                // What was given up is asked for again.
+                self.arbiter.skip_to(probe.sequence);
+                self.feed(now, Side::Repair, datagram);
+                self.arbiter.want(now, to);
+            }
+            _ if sequence > probe.sequence => {
+                self.stuck = None;
+                self.lose(sequence);
+            }
+            _ => self.on_nothing(now),
+        }
+    }
+
+    /// Nobody has the next number: on to what really came, or on as if nothing had been said.
+    fn on_nothing(&mut self, now: Nanos) {
+        self.quiet_until = now + QUIET_NS;
+        let next_seq = self.next_seq();
+        let far = self.far.filter(|far| far.next_seq == next_seq && far.count >= FAR_BELIEVED);
+        let is_stuck = self.stuck.take().is_some();
+        match (self.arbiter.next_held().filter(|_| is_stuck), far) {
+            (Some(held), _) => self.lose(held),
+            (None, Some(far)) => self.lose(far.sequence),
+            (None, None) => {
+                self.word = 0;
+                if is_stuck {
+                    self.arbiter.skip_to(next_seq);
+                }
+            }
+        }
+    }
+
+    /// Turns what the arbiter says into notices and probes.
+    pub fn poll_events(&mut self, now: Nanos) {
+        if !self.has_rewinder {
+            // Gaps become due; nobody can be asked, so they are given up at once.
+            while self.arbiter.poll_request(now).is_some() {}
+        }
+        while let Some(event) = self.arbiter.poll_event(now) {
+            let notice = match event {
+                FeedEvent::Unrepairable { from, count } => {
+                    self.stuck = Some((from, from.saturating_add(count)));
+                    if !self.has_rewinder {
+                        self.on_nothing(now);
+                    }
+                    continue;
+                }
+                FeedEvent::NewSession { epoch, .. } => {
+                    self.doubted = Some(epoch);
+                    continue;
+                }
+                FeedEvent::EndOfSession { next } => format!("the appliance has stopped; event {next} would be next"),
+                FeedEvent::Silent { .. } if self.far_heard_at.is_some_and(|at| now.saturating_sub(at) < SILENCE_NS) => {
+                    continue;
+                }
+                FeedEvent::Silent { for_ns } => format!("nothing was heard for {} s", for_ns / 1_000_000_000),
+            };
+            self.out.push(Out::Notice(notice));
+        }
+    }
+}
+
+/// The session and the number in a packet's head.
+pub fn place<'a>(packet: &MoldPacket<'a>) -> (&'a SessionName, u64) {
+    match *packet {
+        MoldPacket::Messages { session, sequence, .. }
+        | MoldPacket::Heartbeat { session, sequence }
+        | MoldPacket::EndOfSession { session, sequence } => (session, sequence),
+    }
+}
+
+#[cfg(test)]
+#[path = "follow_events_stream_tests.rs"]
+mod tests;
