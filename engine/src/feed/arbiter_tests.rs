@@ -373,3 +373,19 @@ fn more_gaps_than_can_be_told_apart_are_taken_for_one() {
     }
     assert_eq!((asked, feed.delivered.len()), (3_999 + 1 - 1, 7_998));
 }
+
+#[test]
+fn an_owner_may_have_what_is_far_ahead_asked_for_as_far_as_the_window_goes() {
+    let mut feed = feed(1);
+    assert_eq!(feed.arbiter.next_held(), None);
+    feed.on(T, Side::A, 3, 4);
+    assert_eq!(feed.arbiter.next_held(), Some(3));
+    feed.arbiter.want(T, u64::MAX);
+    assert_eq!(feed.arbiter.known_next(), 129);
+    assert_eq!(feed.requests(T + WAIT), [(0, 1, 2), (0, 4, 10), (0, 14, 10), (0, 24, 10)]);
+    // What is known to exist is being asked for.
+    feed.arbiter.want(T, 100);
+    assert_eq!((feed.arbiter.known_next(), feed.arbiter.counters().repair.gaps), (129, 2));
+    feed.on(T + WAIT, Side::Repair, 1, 3);
+    assert_eq!((feed.delivered.as_slice(), feed.arbiter.next_held()), (&[1, 2, 3][..], None));
+}
