@@ -141,13 +141,14 @@ mod tests {
         #[test]
         fn money_is_conserved_whatever_is_asked(transfers: Vec<(u8, u8, u32)>) {
             let mut bank = Bank::genesis(&BankConfig::default());
-            let mut effects = Effects::with_capacity(1);
+            let mut effects = Effects::with_capacity(2);
             for (i, (from, to, amount)) in transfers.into_iter().enumerate() {
                 effects.clear();
                 let mut ctx = Ctx::new(Seq(i as u64 + 1), ticktape::Timestamp(0), None, &mut effects);
                 bank.apply(Seq(i as u64 + 1), &Command::Transfer { from: from % 10, to: to % 10, amount: amount % 2000 }, &mut ctx);
                 prop_assert_eq!(bank.check(), Ok(()));
-                prop_assert_eq!(effects.outputs.len(), 1);
+                // The answer; and where money moved, word of it to everybody.
+                prop_assert!((1..=2).contains(&effects.outputs.len()));
             }
         }
     }
