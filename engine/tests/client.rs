@@ -116,6 +116,22 @@ fn a_restarted_client_takes_a_higher_epoch_and_gets_what_it_missed() {
 }
 
 #[test]
+fn what_its_owner_never_took_is_not_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let appliance = start(&config(dir.path()));
+    let mut client = connect(&appliance, &Options::default());
+    client.submit(&Command::Echo { times: 100, bytes: 5 }, PATIENCE).unwrap();
+    // More have come than are acknowledged without delay.
+    let total: Answer = client.submit_and_wait(&Command::Add(5), PATIENCE).unwrap();
+    assert!(total == Answer::Total(5));
+    drop(client);
+    let mut client = connect(&appliance, &Options { client_epoch: 2, ..Options::default() });
+    assert_eq!(event_seqs(&mut client, 101), (1..=101).collect::<Vec<u64>>());
+    client.close();
+    stop(appliance);
+}
+
+#[test]
 fn errors_say_what_would_be_right() {
     let dir = tempfile::tempdir().unwrap();
     let appliance = start(&config(dir.path()));

@@ -511,6 +511,8 @@ impl BlockingClient {
 
     /// Sends what there is to say. What the kernel has no room for counts as lost on the way.
     fn transmit(&mut self, now: Nanos) -> Result<(), ClientError> {
+        // What waits here for its owner would be gone with this process.
+        self.link.set_taken_next(self.resume_next());
         while let Some(bytes) = self.link.poll_transmit(now, &mut self.datagram) {
             match self.socket.send_to(&self.datagram[..bytes], self.server) {
                 Ok(_) => {}

@@ -58,6 +58,8 @@ pub struct ClientLink {
     /// The appliance has dropped this client, which was too far behind: what is missing then is for that.
     pub(super) was_overrun: bool,
     pub(super) is_bye_due: bool,
+    /// Events before it were taken by the link's owner, where that is later than they come.
+    taken_next: Option<u64>,
     pub(super) connects: u64,
     pub(super) counters: LinkCounters,
 }
@@ -87,6 +89,7 @@ impl ClientLink {
             sent_at: 0,
             was_overrun: false,
             is_bye_due: false,
+            taken_next: None,
             connects: 0,
             counters: LinkCounters::default(),
         }
@@ -115,6 +118,18 @@ impl ClientLink {
     /// The event that is due next: the resume cursor to keep.
     pub const fn resume_next(&self) -> u64 {
         self.receiver.received_next()
+    }
+
+    /// For an owner that keeps events before it takes them: those from `next` on are not acknowledged for now, though they have
+    /// come, so that whoever takes its place still gets them. Without a call of this, events are taken as they come.
+    pub fn set_taken_next(&mut self, next: u64) {
+        self.taken_next = Some(next);
+        self.acknowledge_taken();
+    }
+
+    fn acknowledge_taken(&mut self) {
+        let received_next = self.receiver.received_next();
+        self.receiver.set_committed_next(self.taken_next.map_or(received_next, |taken| taken.min(received_next)));
     }
 
     /// Whether every input is committed.
@@ -273,7 +288,7 @@ impl ClientLink {
     /// Events are committed already when they come.
     #[inline]
     fn after_events(&mut self, outcome: Outcome) -> Result<(), DropReason> {
-        self.receiver.set_committed_next(self.receiver.received_next());
+        self.acknowledge_taken();
         outcome.drop_reason().map_or(Ok(()), Err)
     }
 
