@@ -194,6 +194,7 @@ fn a_service_that_is_no_function_of_its_inputs_is_found() {
 
 #[test]
 fn what_only_a_snapshot_could_show_is_clean_without_snapshots() {
-    let batch = vopr::<Wrong<RESTORES_ONE_SHORT>>(&short(0), 0..10, &BankConfig::default(), gen_transfer);
+    let without = SimConfig { snapshots: Some(false), ..short(0) };
+    let batch = vopr::<Wrong<RESTORES_ONE_SHORT>>(&without, 0..10, &BankConfig::default(), gen_transfer);
     assert_eq!((batch.failures, batch.runs), (0, 10));
 }

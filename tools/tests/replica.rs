@@ -338,7 +338,7 @@ fn what_is_missing_on_the_command_line_is_named() {
             .contains("two sides")
     );
     let same = run(&["follow", "--feed", "127.0.0.1:1,127.0.0.1:1", "--repair", "127.0.0.1:4", "--dir", "/nowhere"]);
-    assert!(same.contains("give B another port"), "{same}");
+    assert!(same.contains("127.0.0.1:1 twice"), "{same}");
     let dir = tempfile::tempdir().unwrap();
     let args = ["run", "--dir", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0", "--repair", "127.0.0.1:4"];
     assert!(run(&args).contains("--feed"));
