@@ -80,14 +80,15 @@ impl Ledger {
     }
 
     /// The box is back, with the log up to `recovered`; `found` is what is on its disk from seq `first` on: what is not, snapshots cover. Where starts were cut off since it was seen last,
-    /// what nobody was told of may have been replaced by the beginnings of their reigns, which nobody saw.
+    /// what nobody was told of may have been replaced by the beginnings of their reigns, which nobody saw. Returns the last frame that is
+    /// left of what was seen.
     pub(crate) fn recover(
         &mut self,
         recovered: Seq,
         first: Seq,
         found: &[Vec<u8>],
         has_cut_off_starts: bool,
-    ) -> Result<(), Wrong> {
+    ) -> Result<Seq, Wrong> {
         if recovered < self.durable {
             let what = format!("recovered up to {recovered}, acknowledged up to {}", self.durable);
             return Err(("nothing acknowledged is lost", what));
@@ -119,7 +120,8 @@ impl Ledger {
         self.frames.truncate(same);
         let last = self.frames.last().map(|bytes| Frame::view(bytes).expect("it was decoded").timestamp);
         self.last_stamp = last.unwrap_or(Timestamp(0));
-        found[same..].iter().try_for_each(|bytes| self.enter(bytes))
+        found[same..].iter().try_for_each(|bytes| self.enter(bytes))?;
+        Ok(Seq(same as u64))
     }
 }
 

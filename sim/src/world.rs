@@ -589,10 +589,6 @@ where
         self.meet("recoveries from a snapshot", u64::from(host.snapshot > Seq::ZERO));
         self.meet("snapshot fallbacks", u64::from(host.passed_over > 0));
         self.meet("recoveries that cut a torn tail", u64::from(host.cut));
-        let lost = self.ledger.last().0.saturating_sub(host.recovered.0);
-        self.meet("frames lost, none of them acknowledged", lost);
-        let has_lost = lost > 0 && self.appliance.tier == Tier::Memory;
-        self.meet("frames lost, as tier memory may", if has_lost { lost } else { 0 });
         let (recovered, epoch, cut) = (host.recovered, host.epoch, host.cut);
         if let Some(stopped_at) = self.stopped_at.take()
             && (recovered < stopped_at || cut && !self.has_cut_off_starts)
@@ -601,12 +597,16 @@ where
             return Err((STOP_LOSES_NOTHING, what));
         }
         self.trace.tell(Who::Host(BOX), || What::Start { recovered: recovered.0, epoch, cut });
-        self.ledger.recover(recovered, first, &found, self.has_cut_off_starts)?;
-        if has_lost {
-            self.ledger.lose(self.reign, recovered);
+        let before = self.ledger.last();
+        let left = self.ledger.recover(recovered, first, &found, self.has_cut_off_starts)?;
+        let lost = before.0 - left.0;
+        self.meet("frames lost, none of them acknowledged", lost);
+        if lost > 0 && self.appliance.tier == Tier::Memory {
+            self.meet("frames lost, as tier memory may", lost);
+            self.ledger.lose(self.reign, left);
         }
         self.reign = epoch;
-        self.retention.oracle.forget_after(recovered, self.service);
+        self.retention.oracle.forget_after(left, self.service);
         self.has_cut_off_starts = false;
         for customer in &self.customers {
             let told = customer.told.iter().find(|&(_, told)| told.log_seq > recovered.0);
