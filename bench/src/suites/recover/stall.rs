@@ -12,7 +12,7 @@ use ticktape_nic::Nic;
 use ticktape_nic::udp::{UdpRx, UdpTx};
 use ticktape_tuning::clock::monotonic_ns;
 use ticktape_tuning::jitter;
-use ticktape_tuning::pin::{go_first, pin_current_thread, sleep_precisely, stand_level};
+use ticktape_tuning::pin::{go_first, pin_current_thread, sleep_precisely};
 
 use super::ballast::{Ballast, Touch, entries_of};
 use super::{Measured, SUITE};
@@ -161,7 +161,8 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
     }
     let seconds = load.run(f64::INFINITY, &appliance, |elapsed| elapsed >= CAPACITY_SECONDS)?;
     let rate = without.map_or(load.sent as f64 / seconds / case.load_divisor, |with| with.rate);
-    let is_first = go_first().is_ok();
+    let first = go_first();
+    let is_first = first.is_ok();
     let _ = sleep_precisely();
     // What is still under way counts to the first part, which is thrown away.
     load.run(rate, &appliance, |elapsed| elapsed >= 0.2)?;
@@ -171,7 +172,7 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
         None => load.run(rate, &appliance, |_| appliance.covered().0 > 0)?,
     };
     load.client.close(monotonic_ns());
-    let _ = stand_level();
+    drop(first);
     let report = appliance.stop();
     report.fault.into_iter().chain(report.errors).next().map_or(Ok(()), Err)?;
     let latencies = report.stages.into_iter().flat_map(|(_, stage)| stage.latencies);
