@@ -1,0 +1,199 @@
+//! Who is next, and what must hold after each poll.
+
+use ticktape::machine::StepError;
+use ticktape::shadow::ShadowError;
+use ticktape::{Invariants, Seq, Service};
+
+use super::{BOX, World, surroundings};
+use crate::host::{Beside, Host, Pollable, Progress, Retention, Surroundings};
+use crate::ledger::Wrong;
+use crate::replica::WorldView;
+use crate::rng::Rng;
+use crate::trace::{What, Who, describe_frame};
+
+/// Polls without any work after which time makes a leap.
+const IDLE_POLLS: u32 = 24;
+
+/// The longest leap, in nanoseconds.
+const LEAP_NS_MAX: u64 = 50_000_000;
+
+/// The name of the check that everybody who applies a mark comes to.
+const AGREE_AT_MARKS: &str = "states and outputs agree at marks";
+
+impl<S, G> World<'_, S, G>
+where
+    S: Service + Invariants,
+    G: FnMut(&mut Rng) -> S::Input,
+{
+    pub(crate) fn polls(&mut self, polls: u64) -> Result<(), Wrong> {
+        let parts = Pollable::ALL.len();
+        let host_weight: u64 = self.speeds.iter().sum();
+        let others_weight = host_weight + 4 * self.customers.len() as u64;
+        let all = others_weight + self.fleet.weight();
+        for _ in 0..polls {
+            let mut draw = self.choose.below(all);
+            if draw >= others_weight {
+                let clock = self.clock.clone();
+                let work = with_fleet!(self, poll(draw - others_weight, &clock))?;
+                self.pass_time(work);
+            } else if draw >= host_weight {
+                let customer = ((draw - host_weight) / 4) as usize;
+                self.poll_customer(customer)?;
+            } else {
+                let mut part = 0;
+                while part + 1 < parts && draw >= self.speeds[part] {
+                    draw -= self.speeds[part];
+                    part += 1;
+                }
+                self.poll_part(part)?;
+            }
+        }
+        self.finish_stop()
+    }
+
+    fn pass_time(&mut self, work: usize) {
+        self.time.advance(self.choose.scaled(4_000));
+        if work > 0 {
+            self.idle = 0;
+            return;
+        }
+        self.idle += 1;
+        if self.idle.is_multiple_of(IDLE_POLLS) {
+            let doublings = (self.idle / IDLE_POLLS).min(20);
+            self.time.advance((1_000 << doublings).min(LEAP_NS_MAX));
+        }
+    }
+
+    fn poll_customer(&mut self, index: usize) -> Result<(), Wrong> {
+        let before = self.customers[index].next_event();
+        let work = self.customers[index].poll(self.time.now())?;
+        if self.customers[index].has_lost_inputs() {
+            self.customers[index].restart(&self.network);
+            self.meet("acknowledged inputs lost, as tier memory may", 1);
+        }
+        let after = self.customers[index].next_event();
+        if after != before {
+            self.tell_told(index, before);
+            self.fold(after ^ (index as u64) << 56);
+        }
+        self.pass_time(work);
+        Ok(())
+    }
+
+    fn poll_part(&mut self, index: usize) -> Result<(), Wrong> {
+        let is_stalled = self.stalled.is_some_and(|(stalled, until)| stalled == index && self.step < until);
+        let host = if is_stalled { None } else { self.host.take() };
+        let Some(mut host) = host else {
+            self.pass_time(0);
+            return Ok(());
+        };
+        let part = Pollable::ALL[index];
+        let before = host.progress();
+        let work = host.poll(part, &self.clock, self.service);
+        self.tell_progress(before, host.progress());
+        let checked = match part {
+            Pollable::Sequencer | Pollable::Housekeeping if work > 0 => self.observe(&mut host),
+            Pollable::Executor if work > 0 || host.step_error().is_some() => self.check_state(&host),
+            _ => Ok(()),
+        };
+        let checked = checked.and_then(|()| match part {
+            Pollable::Shadow | Pollable::Journaler | Pollable::Housekeeping => {
+                self.with_retention(|retention, frames, world| retention.look(&host, world, frames))
+            }
+            _ => Ok(()),
+        });
+        self.ledger.committed = self.ledger.committed.max(host.committed());
+        self.ledger.durable = self.ledger.durable.max(Seq(host.progress().durable));
+        let checked = checked.and_then(|()| check_shadow(&host)).and_then(|()| check_space(&host));
+        let fault = host.fault(&self.clock);
+        self.host = Some(host);
+        self.pass_time(work);
+        checked?;
+        if let Some(fault) = fault {
+            self.trace.tell(Who::Host(BOX), || What::Stop { why: fault });
+            self.kill("box stopped by itself")?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn observe(&mut self, host: &mut Host<S>) -> Result<(), Wrong> {
+        let (ledger, trace, fleet, mut wrong, mut hash) = (&mut self.ledger, &self.trace, &mut self.fleet, Ok(()), 0);
+        host.observe(|bytes| {
+            let seq = ledger.last().0 + 1;
+            trace.tell(Who::Stage(BOX, "sequencer"), || What::Sequenced { seq, frame: describe_frame(bytes) });
+            if wrong.is_ok() {
+                wrong = ledger.enter(bytes);
+            }
+            fleet.note(bytes);
+            hash = fold_bytes(hash, bytes);
+        });
+        if hash != 0 {
+            self.fold(hash);
+        }
+        wrong
+    }
+
+    /// Looks at what is kept on the disk.
+    pub(super) fn with_retention(
+        &mut self,
+        look: impl FnOnce(&mut Retention<S>, &[Vec<u8>], &Surroundings<'_, S::Config>) -> Result<(), Wrong>,
+    ) -> Result<(), Wrong> {
+        let world = surroundings(&self.appliance, self.service, &self.medium, self.rotten);
+        look(&mut self.retention, self.ledger.frames(), &world)
+    }
+
+    fn tell_told(&self, index: usize, from: u64) {
+        if !self.trace.is_on() {
+            return;
+        }
+        let customer = &self.customers[index];
+        for (&event_seq, told) in customer.told.range(from..) {
+            let log_seq = told.log_seq;
+            self.trace.tell(Who::Client(customer.session), || What::Told { event_seq, log_seq });
+        }
+    }
+
+    fn tell_progress(&self, before: Progress, after: Progress) {
+        let told = |stage, before, after, what: fn(u64) -> What| {
+            if before != after {
+                self.trace.tell(Who::Stage(BOX, stage), || what(after));
+            }
+        };
+        told("journaler", before.durable, after.durable, |seq| What::Durable { seq });
+        told("journaler", before.committed, after.committed, |seq| What::Committed { seq });
+        told("executor", before.applied, after.applied, |seq| What::Applied { seq });
+    }
+
+    fn check_state(&self, host: &Host<S>) -> Result<(), Wrong> {
+        if let Some(error) = host.step_error() {
+            let diverged = matches!(error, StepError::Diverged { .. });
+            let check = if diverged { AGREE_AT_MARKS } else { "the service goes on" };
+            return Err((check, error.to_string()));
+        }
+        host.machine().service().check().map_err(|violation| (violation.name, violation.detail))
+    }
+}
+
+/// A shadow that can go no further for another reason than a bad disk has found something.
+fn check_shadow<S: Service>(host: &Host<S>) -> Result<(), Wrong> {
+    match host.shadow_error() {
+        Some(ShadowError::Step(error)) => Err((AGREE_AT_MARKS, error.to_string())),
+        Some(error) if !host.beside().is_some_and(Beside::is_failed_by_disk) => {
+            Err(("the shadow goes on", error.to_string()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is accepted has its place on the disk.
+fn check_space<S: Service>(host: &Host<S>) -> Result<(), Wrong> {
+    match host.full_write() {
+        Some(error) => Err(("a full disk is met before anything is accepted", error)),
+        None => Ok(()),
+    }
+}
+
+fn fold_bytes(hash: u64, bytes: &[u8]) -> u64 {
+    let words = bytes.chunks(8).map(|chunk| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)));
+    words.fold(hash | 1, |hash: u64, word| (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
