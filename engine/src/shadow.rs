@@ -56,13 +56,14 @@ impl Committed {
 
     /// Everything up to `seq` is.
     pub fn raise(&self, seq: Seq) {
-        // Relaxed: the number is all there is to it; the frames come by the ring or the disk.
-        self.0.fetch_max(seq.0, Ordering::Relaxed);
+        // Release pairs with the Acquire in `get`: whoever sees what is committed sees the epoch that it is of, too, in the log's table of
+        // them. The frames come by the ring or the disk.
+        self.0.fetch_max(seq.0, Ordering::Release);
     }
 
     /// The last that is.
     pub fn get(&self) -> Seq {
-        Seq(self.0.load(Ordering::Relaxed))
+        Seq(self.0.load(Ordering::Acquire))
     }
 }
 

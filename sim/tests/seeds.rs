@@ -1,15 +1,23 @@
 //! Seeds that once found a fault of the appliance, each with the runs that it was found in: they stay clean.
 
-use ticktape_sim::{SimConfig, services};
+use ticktape_sim::{Faults, SimConfig, services};
 
 /// What was found, by which service, in which run.
 fn found() -> Vec<(&'static str, &'static str, SimConfig)> {
     let followed = |replicas, seed| SimConfig { replicas, ..SimConfig::new(seed) };
-    vec![(
-        "a replica went on behind a frame that was taken back: the feed had brought it before a transfer that began earlier",
-        "bank",
-        followed(2, 120),
-    )]
+    let faults = |list| Faults::parse(list).expect("a list of faults");
+    vec![
+        (
+            "a replica went on behind a frame that was taken back: the feed had brought it before a transfer that began earlier",
+            "bank",
+            followed(2, 120),
+        ),
+        (
+            "a replica told another what a new epoch had committed in the name of the old one, and that applied what was taken back",
+            "orderbook",
+            SimConfig { steps: 57, faults: faults("power,disk"), ..followed(2, 1_883_268_052_943_879) },
+        ),
+    ]
 }
 
 #[test]

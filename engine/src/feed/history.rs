@@ -3,7 +3,7 @@
 //! [`LogHistory`] reads the log: the ring, and the journal for what has left the ring. [`Recent`] keeps the last messages of a
 //! stream that is kept nowhere else.
 
-use ticktape_core::Nanos;
+use ticktape_core::{Nanos, Seq};
 
 /// What a history has of what it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,30 @@ pub trait History {
         bytes_max: usize,
         f: &mut dyn FnMut(u64, &[u8]),
     ) -> HistoryRead;
+}
+
+/// A history of which only what comes up to `last` is seen, whatever else it has by now.
+pub(super) struct HistoryUpTo<'a, H> {
+    pub(super) history: &'a mut H,
+    pub(super) last: Seq,
+}
+
+impl<H: History> History for HistoryUpTo<'_, H> {
+    fn read(
+        &mut self,
+        now: Nanos,
+        from: u64,
+        count_max: usize,
+        bytes_max: usize,
+        f: &mut dyn FnMut(u64, &[u8]),
+    ) -> HistoryRead {
+        let next = self.last.0 + 1;
+        if from >= next {
+            return HistoryRead::NotYet { next };
+        }
+        let count_max = usize::try_from(next - from).map_or(count_max, |seen| seen.min(count_max));
+        self.history.read(now, from, count_max, bytes_max, f)
+    }
 }
 
 /// The last messages of a stream, in memory: the oldest make room for new ones.

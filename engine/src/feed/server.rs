@@ -1,6 +1,8 @@
 //! The repair server: answers who lost something of the log, hears how far replicas are, and tells them what is committed.
 //!
-//! Order of a poll: go over to the log's epoch, answer what was asked, tell what is committed.
+//! Order of a poll: look how far the log is committed, go over to its epoch, answer what was asked, tell what is committed.
+//! Invariant: what is served or said to be committed in an epoch is of no later one. A replica's log may come to another epoch at any
+//! time, and its committed prefix grows after that: so the prefix is looked at first, and nothing beyond it goes out in this poll.
 
 use std::path::Path;
 
@@ -9,11 +11,13 @@ use ticktape_journal::{Disk, FileDisk};
 use ticktape_nic::{Rx, Tx};
 use ticktape_shm::{AttachError, Follower, Horizon, Tap, Watermarks};
 
+use super::history::HistoryUpTo;
 use super::history_log::LogHistory;
 use super::rewinder::{Rewinder, RewinderConfig, RewinderCounters};
 use super::session::FeedSession;
 use super::status::is_status;
 use super::status_reporter::{Reporter, ReporterConfig};
+use crate::catchup::EpochTable;
 use crate::replica::{Board, Committed, Figure};
 
 /// Datagrams taken in one poll.
@@ -38,6 +42,8 @@ pub enum Role {
         /// Up to where.
         committed: Committed,
         /// Which epoch.
+        epochs: EpochTable,
+        /// Where it shows what it served.
         board: Board,
     },
 }
@@ -54,7 +60,7 @@ impl Role {
     fn epoch(&self) -> u32 {
         match self {
             Role::Leader { epoch } => *epoch,
-            Role::Replica { board, .. } => u32::try_from(board.get(Figure::Epoch)).unwrap_or(0),
+            Role::Replica { epochs, .. } => u32::try_from(epochs.last()).unwrap_or(0),
         }
     }
 
@@ -153,7 +159,9 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
 
     /// One duty cycle; returns the datagrams taken and commits told.
     pub fn poll(&mut self, now: Nanos) -> usize {
+        let commit = self.look();
         self.follow_epoch();
+        self.commit = self.commit.max(commit);
         let taken = self.answer(now);
         if taken > 0 {
             self.heard_at = Some(now);
@@ -166,6 +174,15 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
             self.tx.flush();
         }
         taken + told
+    }
+
+    /// Up to where the log is committed.
+    fn look(&mut self) -> Seq {
+        match &self.role {
+            Role::Leader { .. } if self.watermarks.commit() == Seq::MAX => last_of(&mut self.ring),
+            Role::Leader { .. } => self.watermarks.commit(),
+            Role::Replica { committed, .. } => committed.get(),
+        }
     }
 
     /// Serves the epoch that the log is in.
@@ -181,10 +198,15 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
     }
 
     fn answer(&mut self, now: Nanos) -> usize {
-        let RepairServer { rx, tx, rewinder, history, reporter, .. } = self;
+        let RepairServer { rx, tx, rewinder, history, reporter, role, commit, .. } = self;
+        let last = match role {
+            Role::Leader { .. } => Seq::MAX,
+            Role::Replica { .. } => *commit,
+        };
+        let mut history = HistoryUpTo { history, last };
         rx.poll(now, BURST_MAX, |datagram| {
             if !is_status(datagram.payload) {
-                rewinder.on_request(now, datagram.source, datagram.payload, history, tx);
+                rewinder.on_request(now, datagram.source, datagram.payload, &mut history, tx);
             } else if let Some(reporter) = reporter {
                 // What is not taken is counted by the reporter.
                 let _ = reporter.on_status(now, datagram.source, datagram.payload);
@@ -193,11 +215,6 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
     }
 
     fn tell(&mut self, now: Nanos) -> usize {
-        self.commit = self.commit.max(match &self.role {
-            Role::Leader { .. } if self.watermarks.commit() == Seq::MAX => last_of(&mut self.ring),
-            Role::Leader { .. } => self.watermarks.commit(),
-            Role::Replica { committed, .. } => committed.get(),
-        });
         let Some(reporter) = &mut self.reporter else { return 0 };
         reporter.set_commit(self.commit);
         let mut told = 0;
@@ -264,3 +281,7 @@ fn last_of(ring: &mut Follower) -> Seq {
         _ => ring.sequenced_hint(),
     }
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

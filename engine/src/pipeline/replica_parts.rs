@@ -142,7 +142,7 @@ pub fn assemble<S: Service, R: Rx, T: Tx, B: Bulk, D: Disk>(
     let applied = restored.machine.applied();
     let epoch = epochs.last().map_or(0, |&(epoch, _)| epoch);
     let epochs = EpochTable::new(&epochs);
-    // Whoever serves others goes by it: after frames were taken back the log may be in an earlier epoch than it was.
+    // After frames were taken back the log may be in an earlier epoch than it was.
     board.set(Figure::Epoch, epoch);
     let ring = build_ring(config, epoch, next_seq)?;
     let committed = Committed::new(applied);
@@ -178,7 +178,7 @@ pub fn assemble<S: Service, R: Rx, T: Tx, B: Bulk, D: Disk>(
         executor,
         tap: ring.tap,
         watermarks: ring.watermarks,
-        role: Role::Replica { committed, board: board.clone() },
+        role: Role::Replica { committed, epochs: epochs.clone(), board: board.clone() },
         epochs,
     })
 }
