@@ -20,12 +20,14 @@
 //! | `service` | a service with its type erased, as the commands see it |
 //! | `commands` | one command each |
 //! | `demo` | the demo's three processes |
+//! | [`capture`] | packets and datagrams out of pcap and pcapng files |
 //!
 //! Invariant: exit code 0 is success, 1 is a mismatch or a failure under way, 2 is a mistake in what was asked.
 
 #![forbid(unsafe_code)]
 
 mod args;
+pub mod capture;
 mod commands;
 mod demo;
 mod failure;

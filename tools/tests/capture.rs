@@ -152,7 +152,10 @@ fn files_that_are_cut_killed_or_something_else_are_told_apart() {
     fs::write(&path, &whole[..third]).unwrap();
     let (code, json) = check(&path);
     assert_eq!((code, &json["packets"], &json["complete"]), (Some(0), &2.into(), &false.into()));
-    for (other, what) in [(&b"PK\x03\x04 something else"[..], "is no pcapng file"), (b"", "is no pcapng file")] {
+    for (other, what) in [
+        (&b"PK\x03\x04 something else"[..], "is neither a pcap nor a pcapng file"),
+        (b"", "is neither a pcap nor a pcapng file"),
+    ] {
         fs::write(&path, other).unwrap();
         let (code, line) = complaint(&path);
         assert!(code == Some(2) && line.contains(what), "{line}");

@@ -1,25 +1,20 @@
 //! `ticktape capture check`: whether a capture is whole, and its packets are what they should be.
 
-mod reader;
-
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::BufReader;
+use std::io::Read;
 
 use serde::Serialize;
 use ticktape::config::{CAPTURE_EVENTS, CAPTURE_FEED, CAPTURE_LINK};
 use ticktape::feed::MoldPacket;
 use ticktape::link::Packet as LinkPacket;
 use ticktape_nic::capture::Direction;
-use ticktape_nic::packet::{Verify, parse};
+use ticktape_nic::packet::Checksum;
 
 use crate::Failure;
 use crate::args::{CaptureArgs, CaptureCheckArgs, CaptureCommand};
+use crate::capture::{Flaw, Found, Interface, Item, Packet, ReadError, Reader, Reason, find};
 use crate::out::{printed_then, say};
-use reader::{Interface, Item, Packet, ReadError, Reader};
-
-/// Bytes read from the file at once.
-const READ_BYTES: usize = 256 << 10;
 
 pub fn run(args: &CaptureArgs) -> Result<(), Failure> {
     match &args.command {
@@ -88,7 +83,15 @@ struct Undecodable {
     /// Its number in the file, from 1 as Wireshark counts.
     packet: u64,
     interface: String,
-    time_ns: u64,
+    time_ns: Option<u64>,
+    reason: String,
+}
+
+/// The first packet that the file itself makes impossible.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Flawed {
+    /// Bytes of the file before its block.
+    at: u64,
     reason: String,
 }
 
@@ -102,6 +105,9 @@ struct Checked {
     interfaces: Vec<Traffic>,
     undecodable: u64,
     first_undecodable: Option<Undecodable>,
+    /// What is wrong with the file's own blocks, by reason.
+    flaws: BTreeMap<&'static str, u64>,
+    first_flaw: Option<Flawed>,
     /// Whether the totals that a capture ends with are there. They are missing where its process was killed.
     complete: bool,
     ok: bool,
@@ -109,9 +115,7 @@ struct Checked {
 
 fn check(args: &CaptureCheckArgs) -> Result<(), Failure> {
     let name = args.file.display().to_string();
-    let usage = |error: ReadError| Failure::usage(format!("{name}: {error}"));
-    let file = File::open(&args.file).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
-    let reader = Reader::new(BufReader::with_capacity(READ_BYTES, file)).map_err(usage)?;
+    let reader = Reader::open(&args.file).map_err(|error| usage(&name, &error))?;
     let mut checked = Checked {
         file: name.clone(),
         packets: 0,
@@ -121,53 +125,77 @@ fn check(args: &CaptureCheckArgs) -> Result<(), Failure> {
         interfaces: Vec::new(),
         undecodable: 0,
         first_undecodable: None,
+        flaws: BTreeMap::new(),
+        first_flaw: None,
         complete: false,
         ok: false,
     };
     let broken = checked.read(reader).err().map(|error| Failure::failed(format!("{name}: {error}")));
-    checked.ok = broken.is_none() && checked.undecodable == 0;
+    checked.ok = broken.is_none() && checked.undecodable == 0 && checked.flaws.is_empty();
     let printed = if args.json { say!("{}", crate::json::line(&checked)?) } else { checked.print() };
-    let verdict = match (broken, &checked.first_undecodable) {
-        (Some(failure), _) => Err(failure),
-        (None, Some(first)) => Err(Failure::failed(format!("{name}: {}", describe(first)))),
-        (None, None) => Ok(()),
+    let verdict = match (broken, &checked.first_flaw, &checked.first_undecodable) {
+        (Some(failure), ..) => Err(failure),
+        (None, Some(first), _) => Err(Failure::failed(format!("{name}: {}", first.describe()))),
+        (None, None, Some(first)) => Err(Failure::failed(format!("{name}: {}", first.describe()))),
+        (None, None, None) if !checked.flaws.is_empty() => {
+            Err(Failure::failed(format!("{name}: {}", flaws_text(&checked.flaws))))
+        }
+        (None, None, None) => Ok(()),
     };
     printed_then(printed, verdict)
 }
 
+/// What can't be opened, or was never a capture, is a mistake in what was asked.
+fn usage(name: &str, error: &ReadError) -> Failure {
+    match &error.reason {
+        Reason::Io(io) => Failure::usage(format!("{name}: {io}")),
+        _ if error.is_no_capture() => Failure::usage(format!("{name}: {error}")),
+        _ => Failure::failed(format!("{name}: {error}")),
+    }
+}
+
+fn flaws_text(flaws: &BTreeMap<&'static str, u64>) -> String {
+    let rows: Vec<String> = flaws.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    format!("flaws of the file itself: {}", rows.join(", "))
+}
+
 impl Checked {
-    fn read(&mut self, mut reader: Reader<impl std::io::Read>) -> Result<(), ReadError> {
-        let mut totals = Vec::new();
-        let mut lost_shown = Vec::new();
-        while let Some(item) = reader.next()? {
-            match item {
-                Item::Packet(packet) => {
-                    let (at, lost) = (packet.number, packet.lost);
-                    self.packets += 1;
-                    self.first_time_ns = Some(self.first_time_ns.map_or(packet.time_ns, |at| at.min(packet.time_ns)));
-                    self.last_time_ns = self.last_time_ns.max(Some(packet.time_ns));
-                    let found = inspect(&packet);
-                    self.declare(reader.interfaces());
-                    lost_shown.resize(self.interfaces.len(), 0u64);
-                    lost_shown[at] = lost_shown[at].saturating_add(lost);
-                    self.count(at, found);
-                }
-                Item::Lost { interface, packets } => totals.push((interface, packets)),
-            }
-        }
+    fn read(&mut self, mut reader: Reader<impl Read>) -> Result<(), ReadError> {
+        // By interface: what its packets say was lost before them, and what its totals say.
         self.declare(reader.interfaces());
-        self.complete = !self.interfaces.is_empty() && totals.len() >= self.interfaces.len();
-        for (traffic, lost) in self.interfaces.iter_mut().zip(lost_shown) {
-            traffic.lost = lost;
-        }
-        // The totals know of those, too, that were lost after the last packet.
-        for (interface, lost) in totals {
-            if let Some(traffic) = self.interfaces.get_mut(interface) {
-                traffic.lost = traffic.lost.max(lost);
+        let mut lost: Vec<(u64, Option<u64>)> = vec![(0, None); self.interfaces.len()];
+        let ended = loop {
+            match reader.next() {
+                Err(error) => break Err(error),
+                Ok(None) => break Ok(()),
+                Ok(Some(Item::Packet(packet))) => {
+                    let shown = &mut lost[packet.number].0;
+                    *shown = shown.saturating_add(packet.lost);
+                    self.packets += 1;
+                    self.first_time_ns = self.first_time_ns.into_iter().chain(packet.time_ns).min();
+                    self.last_time_ns = self.last_time_ns.max(packet.time_ns);
+                    self.count(packet.number, inspect(&packet));
+                }
+                Ok(Some(Item::Totals { interface, dropped: Some(dropped), .. })) => {
+                    lost[interface].1 = lost[interface].1.max(Some(dropped));
+                }
+                Ok(Some(Item::Skipped(flaw))) => {
+                    let (at, reason) = (reader.at(), flaw.to_string());
+                    self.first_flaw.get_or_insert(Flawed { at, reason });
+                }
+                Ok(Some(_)) => {}
             }
+            self.declare(reader.interfaces());
+            lost.resize(self.interfaces.len(), (0, None));
+        };
+        self.flaws = reader.flaws().rows().filter(|row| row.1 > 0).map(|(flaw, count)| (flaw.name(), count)).collect();
+        self.complete = !lost.is_empty() && lost.iter().all(|(_, totals)| totals.is_some());
+        for (traffic, (shown, totals)) in self.interfaces.iter_mut().zip(lost) {
+            // The totals know of those, too, that were lost after the last packet.
+            traffic.lost = totals.unwrap_or(0).max(shown);
         }
         self.lost = self.interfaces.iter().fold(0, |sum, traffic| sum.saturating_add(traffic.lost));
-        Ok(())
+        ended
     }
 
     fn declare(&mut self, interfaces: &[Interface]) {
@@ -206,7 +234,7 @@ impl Checked {
         if let Some(reason) = found.wrong {
             traffic.undecodable += 1;
             self.undecodable += 1;
-            let (packet, interface, time_ns) = (self.packets, traffic.interface.clone(), found.time_ns);
+            let (packet, interface, time_ns) = (found.index, traffic.interface.clone(), found.time_ns);
             self.first_undecodable.get_or_insert(Undecodable { packet, interface, time_ns, reason });
         }
     }
@@ -235,20 +263,34 @@ impl Checked {
             }
             say!("{line}")?;
         }
+        if !self.flaws.is_empty() {
+            say!("{}", flaws_text(&self.flaws))?;
+        }
         if !self.complete {
             say!("no totals at its end: the capture was killed, or goes on")?;
         }
-        self.first_undecodable.as_ref().map_or(Ok(()), |first| say!("first          {}", describe(first)))
+        self.first_flaw.as_ref().map_or(Ok(()), |first| say!("first flaw     {}", first.describe()))?;
+        self.first_undecodable.as_ref().map_or(Ok(()), |first| say!("first          {}", first.describe()))
     }
 }
 
-fn describe(first: &Undecodable) -> String {
-    format!("packet {} on {}, at {} ns: {}", first.packet, first.interface, first.time_ns, first.reason)
+impl Undecodable {
+    fn describe(&self) -> String {
+        let time = self.time_ns.map_or(String::new(), |time_ns| format!(", at {time_ns} ns"));
+        format!("packet {} on {}{time}: {}", self.packet, self.interface, self.reason)
+    }
+}
+
+impl Flawed {
+    fn describe(&self) -> String {
+        format!("block at byte {}: {}", self.at, self.reason)
+    }
 }
 
 /// A packet, looked into.
 struct Inspected {
-    time_ns: u64,
+    index: u64,
+    time_ns: Option<u64>,
     direction: Option<Direction>,
     original_bytes: u32,
     /// Only its beginning is there.
@@ -258,22 +300,31 @@ struct Inspected {
 }
 
 fn inspect(packet: &Packet<'_>) -> Inspected {
-    let is_cut = packet.original_bytes as usize > packet.frame.len();
+    let found = find(packet);
+    let is_cut = packet.original_bytes as usize > packet.bytes.len();
     let content = if is_cut { Content::Other } else { Content::of(packet.interface) };
     Inspected {
+        index: packet.index,
         time_ns: packet.time_ns,
-        direction: packet.direction,
+        direction: found.as_ref().map_or(packet.direction, |found| found.direction),
         original_bytes: packet.original_bytes,
         is_cut,
-        wrong: decode(packet.frame, content).err(),
+        wrong: decode(packet, found, content).err(),
     }
 }
 
-fn decode(frame: &[u8], content: Content) -> Result<(), String> {
+fn decode(packet: &Packet<'_>, found: Result<Found, Flaw>, content: Content) -> Result<(), String> {
     if content == Content::Other {
         return Ok(());
     }
-    let payload = parse(frame, Verify::Full).map_err(|error| format!("no UDP datagram: {error}"))?.payload;
+    let found = found.map_err(|flaw| format!("no UDP datagram: {flaw}"))?;
+    if !found.is_header_sound {
+        return Err("no UDP datagram: the IPv4 header's checksum is wrong".to_string());
+    }
+    if !matches!(found.checksum, Checksum::Absent | Checksum::Full) {
+        return Err("no UDP datagram: its checksum is wrong".to_string());
+    }
+    let payload = &packet.bytes[found.payload];
     match content {
         Content::Feed | Content::Events => MoldPacket::parse(payload).map(drop).map_err(|error| error.to_string()),
         _ => LinkPacket::decode(payload).map(drop).map_err(|error| error.to_string()),
