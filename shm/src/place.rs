@@ -25,13 +25,15 @@ const RING_MODE: u32 = 0o640;
 /// Nobody else may take the lock, and so keep a writer from starting.
 const LOCK_MODE: u32 = 0o600;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// How often a lock is tried anew whose file lost its name meanwhile: each time another writer has come and gone.
+const LOCK_TRIES_MAX: usize = 64;
 
 /// The ring's file.
 pub(crate) fn ring_path(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.ring"))
 }
 
-/// The lock file beside it. It is never removed, so that a lock on it always means the same file.
+/// The lock file beside it. Its holder alone removes it, as the last thing; a lock counts only on the file that has the name.
 pub(crate) fn lock_path(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.lock"))
 }
@@ -129,6 +131,7 @@ impl Memfd {
 /// A named ring that has its lock and its memory, but not its name.
 pub(crate) struct Pending {
     lock: File,
+    lock_path: PathBuf,
     file: File,
     temporary: PathBuf,
     path: PathBuf,
@@ -140,7 +143,8 @@ pub(crate) struct Pending {
 pub(crate) struct NamedFile {
     path: PathBuf,
     inode: Inode,
-    _lock: File,
+    lock_path: PathBuf,
+    lock: File,
 }
 
 /// Tells files apart that have had the same name.
@@ -162,13 +166,19 @@ impl Inode {
     }
 }
 
+/// Whether `file` is the one that has this name.
+fn is_at(path: &Path, file: &File) -> io::Result<bool> {
+    Ok(Inode::at(path)? == Some(Inode::of(&file.metadata()?)))
+}
+
 impl NamedFile {
     /// Takes the name's lock, and makes a file beside the one that may have been left under the name.
     pub(crate) fn create(dir: &Path, name: &str, bytes: usize) -> Result<Pending, RingError> {
         if !name_is_valid(name) {
             return Err(RingError::Name(name.to_owned()));
         }
-        let lock = Self::take_lock(&lock_path(dir, name))?;
+        let lock_path = lock_path(dir, name);
+        let lock = Self::take_lock(&lock_path)?;
         let path = ring_path(dir, name);
         let temporary = dir.join(format!("{name}.ring.new"));
         // We have the lock, so one that is there was left by a writer that died.
@@ -186,7 +196,7 @@ impl NamedFile {
             .custom_flags(libc::O_NOFOLLOW)
             .open(&temporary)
             .map_err(|source| io_error("create", &temporary, source))?;
-        let mut pending = Pending { lock, file, temporary, path, bytes, huge: false };
+        let mut pending = Pending { lock, lock_path, file, temporary, path, bytes, huge: false };
         if fstatfs(&pending.file).is_ok_and(|fs| fs.filesystem_type() == HUGETLBFS_MAGIC) {
             pending.huge = true;
             pending.bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
@@ -196,26 +206,35 @@ impl NamedFile {
     }
 
     fn take_lock(path: &Path) -> Result<File, RingError> {
-        let lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(LOCK_MODE)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(path)
-            .map_err(|source| io_error("open the lock file", path, source))?;
-        match try_lock(&lock) {
-            Ok(true) => Ok(lock),
-            Ok(false) => Err(RingError::InUse { lock: path.to_owned() }),
-            Err(source) => Err(io_error("lock", path, source)),
+        let failed = |source| io_error("lock", path, source);
+        for _ in 0..LOCK_TRIES_MAX {
+            let lock = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(LOCK_MODE)
+                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+                .open(path)
+                .map_err(|source| io_error("open the lock file", path, source))?;
+            if !try_lock(&lock).map_err(failed)? {
+                break;
+            }
+            // Whoever had it may have removed it between the two calls: then it locks nothing, and others make a new one.
+            if is_at(path, &lock).map_err(failed)? {
+                return Ok(lock);
+            }
         }
+        Err(RingError::InUse { lock: path.to_owned() })
     }
 
-    /// Takes the name away, where it is still ours. The lock goes after it, with the descriptor.
+    /// Takes the name away, where it is still ours, and then the lock file's; the lock itself goes last, with the descriptor.
     pub(crate) fn remove(self) {
         if Inode::at(&self.path).is_ok_and(|there| there == Some(self.inode)) {
             let _ = fs::remove_file(&self.path);
+        }
+        if is_at(&self.lock_path, &self.lock).unwrap_or(false) {
+            let _ = fs::remove_file(&self.lock_path);
         }
     }
 }
@@ -235,7 +254,7 @@ impl Pending {
         let inode = Inode::of(&self.file.metadata().map_err(failed)?);
         fs::rename(&self.temporary, &self.path).map_err(failed)?;
         let lock = self.lock.try_clone().map_err(failed)?;
-        Ok(NamedFile { path: self.path.clone(), inode, _lock: lock })
+        Ok(NamedFile { path: self.path.clone(), inode, lock_path: self.lock_path.clone(), lock })
     }
 }
 

@@ -4,6 +4,7 @@
 mod model;
 
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use model::sealed;
 use ticktape_core::Seq;
@@ -137,7 +138,7 @@ fn a_name_has_one_writer_and_an_orderly_end_takes_it_away() {
     drop(ring);
     assert_eq!(read_to_end(&mut follower), [1, 2, 3]);
     assert_eq!(follower.poll(), Err(FollowError::WriterGone));
-    assert!(!dir.path().join("log.ring").exists());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "neither ring nor lock is left behind");
 
     // Three frames read; the next ring goes on from there, or takes the last one back.
     let next = RingBuilder::new(config(2)).named(dir.path(), "log").build(Seq(4)).unwrap();
@@ -145,6 +146,32 @@ fn a_name_has_one_writer_and_an_orderly_end_takes_it_away() {
     drop(next);
     let _next = RingBuilder::new(config(3)).named(dir.path(), "log").build(Seq(3)).unwrap();
     assert_eq!(follower.check_writer(), Err(FollowError::Truncated { epoch: 3, from: Seq(3) }));
+}
+
+#[test]
+fn writers_that_come_and_go_are_one_at_a_time_and_leave_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (writing, built) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for epoch in 1..=500 {
+                    match RingBuilder::new(config(epoch)).named(dir.path(), "log").build(Seq(1)) {
+                        Ok(ring) => {
+                            assert_eq!(writing.fetch_add(1, Ordering::SeqCst), 0, "two at a time");
+                            built.fetch_add(1, Ordering::SeqCst);
+                            writing.fetch_sub(1, Ordering::SeqCst);
+                            drop(ring);
+                        }
+                        Err(RingError::InUse { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+    });
+    assert!(built.into_inner() > 0);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
