@@ -12,14 +12,28 @@
 use ticktape_core::{Nanos, Target};
 use ticktape_nic::{Rx, Tx};
 
-use crate::feed::{FeedCounters, Publisher, Recent, Rewinder, RewinderCounters};
+use crate::feed::{Answer, FeedCounters, Publisher, Recent, Rewinder, RewinderCounters};
 use crate::machine::Emitted;
 
 /// Repair requests answered in one round of housekeeping, so that whoever floods the port costs the egress a bounded time.
 const REQUESTS_PER_ROUND_MAX: usize = 16;
 
-/// How often the end of the session is said: a receiver that misses all of them hears only silence.
+/// How often the end of the session is said at once: a receiver that misses all of them hears only silence.
 const ENDS: u32 = 3;
+
+/// After the end was said, repairs are served until nobody has asked for so long, in ns: a request that is lost comes again sooner.
+const LINGER_QUIET_NS: u64 = 500_000_000;
+
+/// And for so long at most, in ns, whoever asks: a stop must come to an end. Longer than all that is kept takes at a requester's rate.
+pub(crate) const LINGER_MAX_NS: u64 = 1_000_000_000;
+
+/// Meanwhile the end is said again so often, in ns: what is lost behind the last event that came is known by it alone.
+const LINGER_END_NS: u64 = 25_000_000;
+
+/// Whoever has heard nothing of what was published so long ago, in ns, will not ask: several heartbeats have named it.
+const LINGER_AFTER_NS: u64 = 3_000_000_000;
+
+const _: () = assert!(LINGER_END_NS < LINGER_QUIET_NS && LINGER_QUIET_NS < LINGER_MAX_NS);
 
 /// Bytes of recent events for each that may be kept: small ones fill both bounds at once.
 const RECENT_EVENT_BYTES: usize = 32;
@@ -46,7 +60,7 @@ pub trait EventSink {
     /// Rare work: heartbeats and repairs.
     fn housekeeping(&mut self, now: Nanos);
 
-    /// Says that nothing follows. False until it is said and sent.
+    /// Says that nothing follows. False until it is said and sent, and while somebody may still ask for what was lost.
     fn end(&mut self, now: Nanos) -> bool;
 
     /// What was done, by name.
@@ -83,19 +97,23 @@ pub struct EventRepair<R, T> {
     rx: R,
     tx: T,
     rewinder: Rewinder,
+    asked_at: Option<Nanos>,
 }
 
 impl<R: Rx, T: Tx> EventRepair<R, T> {
     /// Takes requests from `rx`, and answers through `tx`.
     pub fn new(rx: R, tx: T, rewinder: Rewinder) -> Self {
-        EventRepair { rx, tx, rewinder }
+        EventRepair { rx, tx, rewinder, asked_at: None }
     }
 
     fn serve(&mut self, now: Nanos, recent: &mut Recent) {
-        let (rewinder, tx) = (&mut self.rewinder, &mut self.tx);
-        self.rx.poll(now, REQUESTS_PER_ROUND_MAX, |datagram| {
-            // What became of it is counted; there is nobody else to tell.
-            let _ = rewinder.on_request(now, datagram.source, datagram.payload, recent, tx);
+        let EventRepair { rx, tx, rewinder, asked_at } = self;
+        rx.poll(now, REQUESTS_PER_ROUND_MAX, |datagram| {
+            // What else became of it is counted; there is nobody to tell.
+            let answer = rewinder.on_request(now, datagram.source, datagram.payload, recent, tx);
+            if !matches!(answer, Answer::Malformed(_) | Answer::Foreign | Answer::OtherEpoch) {
+                *asked_at = Some(now);
+            }
         });
         if self.tx.queued() > 0 {
             self.tx.flush();
@@ -110,7 +128,16 @@ pub struct EventFeed<T, R, U> {
     tx: T,
     recent: Recent,
     repair: Option<EventRepair<R, U>>,
+    released_at: Option<Nanos>,
     ends_left: u32,
+    last_words: Option<LastWords>,
+}
+
+/// When the end was said, and said again.
+#[derive(Clone, Copy, Debug)]
+struct LastWords {
+    first_at: Nanos,
+    last_at: Nanos,
 }
 
 impl<T: Tx, R: Rx, U: Tx> EventFeed<T, R, U> {
@@ -120,7 +147,7 @@ impl<T: Tx, R: Rx, U: Tx> EventFeed<T, R, U> {
     /// Where the publisher's next message is not the event that comes next.
     pub fn new(publisher: Publisher, tx: T, recent: Recent, repair: Option<EventRepair<R, U>>) -> Self {
         assert_eq!(publisher.next_seq(), recent.next(), "message n is event n");
-        EventFeed { publisher, tx, recent, repair, ends_left: ENDS }
+        EventFeed { publisher, tx, recent, repair, released_at: None, ends_left: ENDS, last_words: None }
     }
 
     /// What was published.
@@ -131,6 +158,17 @@ impl<T: Tx, R: Rx, U: Tx> EventFeed<T, R, U> {
     /// What was repaired, where that is offered.
     pub fn repaired(&self) -> Option<RewinderCounters> {
         self.repair.as_ref().map(|repair| repair.rewinder.counters())
+    }
+
+    /// Whether somebody may still ask for what was lost, after the end was said first at `said_at`.
+    fn may_be_asked(&self, now: Nanos, said_at: Nanos) -> bool {
+        let Some(repair) = &self.repair else { return false };
+        let is_recent = |at: Nanos| said_at.saturating_sub(at) < LINGER_AFTER_NS;
+        if !self.released_at.into_iter().chain(repair.asked_at).any(is_recent) {
+            return false;
+        }
+        let quiet_since = repair.asked_at.map_or(said_at, |at| at.max(said_at));
+        now.saturating_sub(quiet_since) < LINGER_QUIET_NS && now.saturating_sub(said_at) < LINGER_MAX_NS
     }
 
     /// Requests that came faster than they were taken.
@@ -154,6 +192,7 @@ impl<T: Tx, R: Rx, U: Tx> EventSink for EventFeed<T, R, U> {
             }
         }
         self.recent.push(output.bytes);
+        self.released_at = Some(now);
         true
     }
 
@@ -166,7 +205,9 @@ impl<T: Tx, R: Rx, U: Tx> EventSink for EventFeed<T, R, U> {
     }
 
     fn housekeeping(&mut self, now: Nanos) {
-        self.publisher.heartbeat(now, &mut self.tx);
+        if self.last_words.is_none() {
+            self.publisher.heartbeat(now, &mut self.tx);
+        }
         if self.tx.queued() > 0 {
             self.tx.flush();
         }
@@ -176,11 +217,16 @@ impl<T: Tx, R: Rx, U: Tx> EventSink for EventFeed<T, R, U> {
     }
 
     fn end(&mut self, now: Nanos) -> bool {
+        let words = *self.last_words.get_or_insert(LastWords { first_at: now, last_at: now });
+        if self.ends_left == 0 && now.saturating_sub(words.last_at) >= LINGER_END_NS {
+            self.ends_left = 1;
+        }
         if self.ends_left > 0 && self.publisher.end_of_session(now, &mut self.tx) {
             self.ends_left -= 1;
+            self.last_words = Some(LastWords { last_at: now, ..words });
         }
         self.tx.flush();
-        self.ends_left == 0 && self.tx.queued() == 0
+        self.ends_left == 0 && self.tx.queued() == 0 && !self.may_be_asked(now, words.first_at)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -83,12 +83,16 @@ impl World {
     }
 
     fn ask(&mut self, from: u64, count: u16) -> Vec<Heard> {
+        self.ask_at(1, from, count)
+    }
+
+    fn ask_at(&mut self, now: Nanos, from: u64, count: u16) -> Vec<Heard> {
         let bytes = MoldRequest { session: session(3).encode(), sequence: from, count }.encode();
         let tx = &mut self.asker.1;
         tx.reserve().unwrap()[..20].copy_from_slice(&bytes);
         tx.commit(20, self.repair_addr);
         tx.flush();
-        self.feed.housekeeping(1);
+        self.feed.housekeeping(now);
         heard(&mut self.asker.0)
     }
 }
@@ -113,9 +117,56 @@ fn an_idle_feed_says_where_it_stands_and_a_stopped_one_that_nothing_follows() {
     world.feed.housekeeping(4 * SECOND);
     let idle = [Heard::Heartbeat(9), Heard::Event(9, vec![9; 5]), Heard::Event(10, vec![10; 5]), Heard::Heartbeat(11)];
     assert_eq!(heard(&mut world.listener), idle);
-    let rounds = (0..10).take_while(|_| !world.feed.end(5 * SECOND)).count();
-    assert!(rounds < 10);
+    let rounds = (0..10).take_while(|_| !world.feed.end(6 * SECOND)).count();
+    assert!(rounds < 10, "nobody asks for what was published so long ago");
     assert_eq!(heard(&mut world.listener), [Heard::End(11), Heard::End(11), Heard::End(11)]);
+}
+
+const MS: Nanos = 1_000_000;
+
+/// Ends the feed at `from`, each millisecond; `ask` comes between. When it was through, and how often the end was said.
+fn end(world: &mut World, from: Nanos, mut ask: impl FnMut(&mut World, Nanos)) -> (Nanos, usize) {
+    let mut ends = 0;
+    for now in (from..from + 2 * SECOND).step_by(MS as usize) {
+        if world.feed.end(now) {
+            return (now - from, ends + heard(&mut world.listener).len());
+        }
+        ask(world, now);
+        world.feed.housekeeping(now);
+        ends += heard(&mut world.listener).len();
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn a_stop_waits_for_those_who_missed_the_last_events_and_not_for_ever() {
+    let mut world = world(1);
+    world.release(SECOND, 1..4);
+    heard(&mut world.listener);
+    // Somebody asks late, and once.
+    let (took, ends) = end(&mut world, SECOND, |world, now| {
+        if now == SECOND + 150 * MS {
+            assert_eq!(world.ask_at(now, 2, 2), events(2..4));
+        }
+    });
+    assert_eq!(took, 150 * MS + LINGER_QUIET_NS);
+    assert!(ends >= (LINGER_QUIET_NS / LINGER_END_NS) as usize, "said again and again: {ends}");
+
+    let mut asked = world_with(1, MemConfig::default());
+    asked.release(SECOND, 1..4);
+    let (took, _) = end(&mut asked, SECOND, |world, now| drop(world.ask_at(now, 1, 1)));
+    assert_eq!(took, LINGER_MAX_NS, "whoever asks without end");
+
+    let mut idle = world_with(1, MemConfig::default());
+    idle.release(SECOND, 1..4);
+    let (took, _) = end(&mut idle, SECOND + LINGER_AFTER_NS, |_, _| {});
+    assert!(took < 10 * MS, "all know by now: {took}");
+
+    let mut alone = world_with(1, MemConfig::default());
+    alone.feed.repair = None;
+    alone.release(SECOND, 1..4);
+    let (took, _) = end(&mut alone, SECOND, |_, _| {});
+    assert!(took < 10 * MS, "nobody can be asked: {took}");
 }
 
 #[test]
@@ -236,6 +287,6 @@ fn an_event_leaves_when_its_input_is_durable_and_not_before() {
         egress.poll(durable);
         assert_eq!(heard(&mut listener), events(expected), "durable up to {durable}");
     }
-    assert!(egress.released(Seq(3)) && (0..9).any(|_| egress.end_events(9)));
+    assert!(egress.released(Seq(3)) && (0..9).any(|round| egress.end_events(9 + round * SECOND)));
     assert_eq!(heard(&mut listener).last(), Some(&Heard::End(4)));
 }

@@ -11,7 +11,7 @@ use ticktape_tuning::clock;
 use super::plan::StageName;
 use super::stage::{Lifecycle, Stage, StageReport};
 use crate::egress::Egress;
-use crate::events::EventSink;
+use crate::events::{EventSink, LINGER_MAX_NS};
 use crate::executor::Executor;
 use crate::feed::{LogPublisher, Publisher};
 use crate::journaler::Journaler;
@@ -305,7 +305,11 @@ impl<T: Tx + Send, E: EventSink + Send> Stage for EgressStage<T, E> {
         if !self.lifecycle.final_record().is_some_and(|last| self.egress.released(last)) {
             return false;
         }
-        let give_up_at = *self.give_up_at.get_or_insert(now + FLUSH_PATIENCE_NS);
+        if self.give_up_at.is_none() {
+            // Clients need not wait for those who may ask for events.
+            self.egress.bye();
+        }
+        let give_up_at = *self.give_up_at.get_or_insert(now + FLUSH_PATIENCE_NS + LINGER_MAX_NS);
         self.egress.end_events(now) || now >= give_up_at
     }
 
