@@ -11,8 +11,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use ticktape_core::{Frame, Kind, Nanos, Seq, Service};
 use ticktape_journal::snapshot::{SnapshotError, SnapshotPace, SnapshotWriter};
@@ -30,17 +31,34 @@ const FRAMES_PER_POLL_MAX: usize = 64;
 
 /// Up to where snapshots that were verified on disk make the log dispensable: one word from the shadow to the journaler.
 #[derive(Clone, Debug, Default)]
-pub struct Covered(Arc<AtomicU64>);
+pub struct Covered(Arc<CoveredWord>);
+
+#[derive(Debug, Default)]
+struct CoveredWord {
+    seq: AtomicU64,
+    gate: Mutex<()>,
+    moved: Condvar,
+}
 
 impl Covered {
     fn set(&self, seq: Seq) {
         // Release pairs with the Acquire in `get`: who deletes by it does so after the snapshot was made durable.
-        self.0.store(seq.0, Ordering::Release);
+        self.0.seq.store(seq.0, Ordering::Release);
+        // Whoever waits has the gate from its look at the word until it sleeps.
+        drop(self.0.gate.lock().unwrap_or_else(PoisonError::into_inner));
+        self.0.moved.notify_all();
     }
 
     /// The last seq that the oldest retained and verified snapshot covers; 0 before there is one.
     pub fn get(&self) -> Seq {
-        Seq(self.0.load(Ordering::Acquire))
+        Seq(self.0.seq.load(Ordering::Acquire))
+    }
+
+    /// Waits until that is `seq` or later. False where it takes longer than `timeout`.
+    pub fn wait_for(&self, seq: Seq, timeout: Duration) -> bool {
+        let gate = self.0.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.0.moved.wait_timeout_while(gate, timeout, |()| self.get() < seq);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
 

@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use support::{Answer, Command, Mailbox, config};
-use ticktape::Service;
 use ticktape::client::blocking::{BlockingClient, Notice, Options};
 use ticktape::client::{ClientError, EpochFile, StateSource, Waited, snapshot};
 use ticktape::config::{ApplianceConfig, FeedConfig, SnapshotConfig};
 use ticktape::link::{CloseReason, HistoryGap, RefuseReason, SendError, SenderConfig, Tier};
 use ticktape::pipeline::Appliance;
+use ticktape::{Seq, Service};
 
 /// Reached only where something does not happen that must.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -238,11 +238,7 @@ fn a_client_whose_events_are_gone_gets_the_state_they_led_to_and_the_rest_withou
     drop(first);
     let server = appliance.repair_addr().unwrap();
     // One that wants the newest snapshot, and one that computes all of it anew.
-    let begun = std::time::Instant::now();
-    while ticktape_journal::snapshot::list(dir.path()).unwrap().is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "no snapshot was taken");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    assert!(appliance.wait_covered(Seq(1), PATIENCE), "no snapshot was taken: {:?}", appliance.fault());
     let by_snapshot = StateSource { replay_max: 0, ..StateSource::new(server) };
     let by_frames = StateSource { replay_max: u64::MAX, ..StateSource::new(server) };
     let (one, other) = (

@@ -145,7 +145,18 @@ fn a_journal_that_ends_before_its_snapshot_is_loud_where_it_was_promised_and_pur
     config.snapshots.as_mut().unwrap().compact = false;
     let appliance = start(&config);
     let mut client = TestClient::new(appliance.local_addr(), 1);
-    add_until_covered(&appliance, &mut client, Seq(500));
+    // Until a snapshot covers more than the first segment, however many commands a commit takes.
+    let last_segment = || {
+        let paths = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        let segments = paths.filter(|path| path.extension().is_some_and(|extension| extension == "seg"));
+        segments.filter_map(|path| path.file_stem()?.to_str()?.parse::<u64>().ok()).max().unwrap()
+    };
+    let mut covered = 500;
+    add_until_covered(&appliance, &mut client, Seq(covered));
+    while last_segment() == 1 || covered < last_segment() {
+        covered = last_segment().max(covered + 100);
+        add_until_covered(&appliance, &mut client, Seq(covered));
+    }
     stop(appliance);
     // The disk loses the log, and forgets that it ever had it.
     for entry in fs::read_dir(dir.path()).unwrap() {

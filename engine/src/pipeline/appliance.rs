@@ -2,12 +2,13 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ticktape_core::{Kind, Seq, Service, Timestamp};
 use ticktape_journal::{CalibrationPlan, NativeDisk, StrategyChoice};
 use ticktape_nic::capture::{Recorder, Summary, Tapped, monotonic_now};
 use ticktape_nic::{Nic, UdpConfig, UdpNic};
-use ticktape_shm::{Consumer, Horizon, RingBuilder, Watermarks};
+use ticktape_shm::{AttachError, Consumer, Horizon, RingBuilder, Tap, Watermarks};
 use ticktape_tuning::{clock, pin};
 
 use super::capture::{self, CaptureThread, FeedTaps, Taps};
@@ -116,6 +117,7 @@ pub struct Appliance {
     capture: Option<CaptureThread>,
     covered: Covered,
     watermarks: Watermarks,
+    tap: Tap,
     local_addr: SocketAddrV4,
     repair_addr: Option<SocketAddrV4>,
     events_repair_addr: Option<SocketAddrV4>,
@@ -237,6 +239,15 @@ impl Appliance {
         &self.choices
     }
 
+    /// The last seq that was sequenced.
+    pub fn sequenced(&self) -> Seq {
+        match self.tap.follow(Seq::MAX, Horizon::Sequenced) {
+            Err(AttachError::NotYet { next }) => Seq(next.0 - 1),
+            Ok(follower) => follower.sequenced_hint(),
+            Err(_) => self.watermarks.durable(),
+        }
+    }
+
     /// How far the log is durable and committed.
     pub fn watermarks(&self) -> &Watermarks {
         &self.watermarks
@@ -245,6 +256,11 @@ impl Appliance {
     /// The last seq that the oldest kept snapshot covers, once it is verified; 0 before.
     pub fn covered(&self) -> Seq {
         self.covered.get()
+    }
+
+    /// Waits until a verified snapshot covers the log up to `seq`. False where that takes longer than `timeout`.
+    pub fn wait_covered(&self, seq: Seq, timeout: Duration) -> bool {
+        self.covered.wait_for(seq, timeout)
     }
 
     /// The part of the run that latencies are counted to.
@@ -470,7 +486,7 @@ where
     let server = repair.zip(config.feed.as_ref()).map(|(ports, feed)| feed_server::Seed {
         ports,
         dir: config.dir.clone(),
-        tap: ring.tap,
+        tap: ring.tap.clone(),
         watermarks: ring.watermarks.clone(),
         stream: feed.stream(),
         datagram_bytes_max: config.datagram_bytes_max,
@@ -487,6 +503,7 @@ where
         capture: None,
         covered,
         watermarks: ring.watermarks,
+        tap: ring.tap,
         local_addr,
         repair_addr,
         events_repair_addr,
