@@ -402,6 +402,20 @@ fn nobody_to_ask_is_a_state_with_a_word_and_ends_when_somebody_comes() {
     stop(appliance);
 }
 
+#[test]
+fn a_peer_that_says_nothing_is_named_while_it_is_waited_for() {
+    let (own, a) = (tempfile::tempdir().unwrap(), free_address());
+    // The kernel takes the connection, and nobody the Hello.
+    let mute = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let peer = SocketAddrV4::new(Ipv4Addr::LOCALHOST, mute.local_addr().unwrap().port());
+    let replica = follow(&ReplicaConfig::new(own.path(), a, vec![peer]));
+    let waits = until(&replica, "a word", |status| !status.word.is_empty());
+    let word = format!("asking {peer} for the log, which has not answered yet");
+    assert_eq!((waits.state, waits.word), (ReplicaState::Joining, word));
+    drop(mute);
+    assert_eq!(replica.stop().fault, None);
+}
+
 /// Numbers without a pattern, the same in every run.
 fn scattered(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

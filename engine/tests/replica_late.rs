@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::{Command, Mailbox, TestClient, config};
 use ticktape::config::FeedConfig;
 use ticktape::pipeline::{Appliance, Replica, StageName};
-use ticktape::replica::{Figure, ReplicaConfig, ReplicaState};
+use ticktape::replica::{Figure, LIVE_WITHIN_FRAMES, ReplicaConfig, ReplicaState};
 use ticktape::{Node, NodeConfig, Seq};
 
 /// Reached only where what is waited for does not happen.
@@ -42,10 +42,11 @@ fn a_replica_that_joins_far_behind_catches_up_and_stays_live() {
     let met = |what: &str, met: Option<_>| {
         met.unwrap_or_else(|| panic!("{what}: {}; {:?}", replica.status(), replica.fault()))
     };
+    let live = met("live", replica.wait_until(PATIENCE, |status| status.state == ReplicaState::Live));
+    assert!(live.behind() <= LIVE_WITHIN_FRAMES, "{live}");
     let durable = appliance.watermarks().durable();
     let level = met("level", replica.wait_until(PATIENCE, |status| status.applied() >= durable));
     assert!(level.get(Figure::BulkFrames) >= ahead, "{level}");
-    met("live", replica.wait_until(PATIENCE, |status| status.state == ReplicaState::Live));
     for _ in 0..500 {
         client.send(&Command::Add(1));
     }

@@ -31,6 +31,7 @@ use crate::config::ConfigError;
 use crate::machine::Machine;
 use crate::replica::{
     Board, BulkEnd, Figure, Identity, OnOutput, Ports, ReplicaConfig, ReplicaState, ReplicaStatus, SnapshotAt, Verdict,
+    asking,
 };
 use crate::shadow::Covered;
 use crate::snapshot::Found;
@@ -368,6 +369,7 @@ where
     /// meanwhile.
     fn begin(&mut self, doors: &mut Doors, shown: ReplicaState) -> Result<Option<Running>, String> {
         self.board.set_state(shown);
+        let mut trouble = String::new();
         loop {
             let found =
                 Found::newest(&self.config.dir, self.config.last_wanted()).map_err(|error| error.to_string())?;
@@ -376,20 +378,26 @@ where
             if is_known {
                 break;
             }
-            match replica_tcp::begin(&self.config, self.identity(), from, &self.stop) {
+            let asked = |peer| match &trouble[..] {
+                "" => self.board.say(asking(peer)),
+                trouble => self.board.say(format_args!("{trouble}; now {}", asking(peer))),
+            };
+            match replica_tcp::begin(&self.config, self.identity(), from, &self.stop, asked) {
                 Ok(None) => return Ok(None),
                 Ok(Some(Begun::Snapshot(snapshot))) => {
                     self.begin_from_snapshot(&snapshot)?;
                     break;
                 }
                 Ok(Some(Begun::Frames { log_id })) => {
+                    self.board.say("");
                     self.log_id = log_id;
                     break;
                 }
                 Err(BulkEnd::Foreign(why)) => return Err(why),
                 Err(BulkEnd::Failed(why) | BulkEnd::TakenBack { why, .. }) => {
                     self.board.add(Figure::CatchUpsFailed, 1);
-                    self.board.say(why);
+                    self.board.say(&why);
+                    trouble = why;
                     self.pause();
                 }
                 Err(BulkEnd::Complete { .. } | BulkEnd::Snapshot(_)) => break,

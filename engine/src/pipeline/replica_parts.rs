@@ -164,6 +164,7 @@ pub fn assemble<S: Service, R: Rx, T: Tx, B: Bulk, D: Disk>(
         replica: me.number,
         first_status: me.first_status,
         committed: applied,
+        last_wanted: config.last_wanted(),
     };
     let side = RingSide {
         door: Door::new(ring.producer, config.frame_bytes_max(), me.service, epoch),

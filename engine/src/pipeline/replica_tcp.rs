@@ -48,19 +48,22 @@ pub(super) struct TcpBulk {
     peers: Vec<SocketAddrV4>,
     /// Whose turn is next.
     turn: usize,
+    asked: Option<SocketAddrV4>,
 }
 
 impl TcpBulk {
     /// For a log of this identity, 0 where it has none yet, of a service.
     pub(super) fn new(config: &ReplicaConfig, service: Identity, log_id: u64) -> Self {
-        TcpBulk { client: client(config, service, log_id), peers: config.repair.clone(), turn: 0 }
+        TcpBulk { client: client(config, service, log_id), peers: config.repair.clone(), turn: 0, asked: None }
     }
 }
 
 impl Bulk for TcpBulk {
     fn begin(&mut self, _now: Nanos, from: Seq, epoch: u64) {
         self.client.want(from, epoch);
-        self.client.connect(self.peers[self.turn]);
+        let peer = self.peers[self.turn];
+        self.asked = Some(peer);
+        self.client.connect(peer);
         self.turn = (self.turn + 1) % self.peers.len();
     }
 
@@ -106,6 +109,10 @@ impl Bulk for TcpBulk {
         BulkProgress::Working(work)
     }
 
+    fn asked(&self) -> Option<SocketAddrV4> {
+        self.asked
+    }
+
     fn peers(&self) -> usize {
         self.peers.len()
     }
@@ -136,7 +143,7 @@ pub(super) enum Begun {
 }
 
 /// Finds a server for a log that goes on with `wanted`, after a frame of `epoch`, and takes its snapshot where it has one for that.
-/// Each is asked once. `None`: it was told to stop.
+/// Each is asked once, and `asked` told who is. `None`: it was told to stop.
 ///
 /// # Errors
 /// [`BulkEnd`]: why none does; of the last that was asked, or of one whose reason decides.
@@ -145,11 +152,13 @@ pub(super) fn begin(
     service: Identity,
     (wanted, epoch): (Seq, u64),
     stop: &AtomicBool,
+    mut asked: impl FnMut(SocketAddrV4),
 ) -> Result<Option<Begun>, BulkEnd> {
     let mut client = client(config, service, 0);
     let mut last = BulkEnd::Failed("nobody was asked".to_string());
     for &peer in &config.repair {
         client.want(wanted, epoch);
+        asked(peer);
         client.connect(peer);
         match begin_from(&mut client, stop) {
             Err(error) => match end_of(&error) {

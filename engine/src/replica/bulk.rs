@@ -1,5 +1,6 @@
 //! What an intake needs of whoever brings history in bulk.
 
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
 
 use ticktape_core::{Nanos, Seq};
@@ -77,6 +78,11 @@ pub trait Bulk {
 
     /// One duty cycle of it: hands frames to `admit`, in order; one that was [`Admission::Full`] comes again.
     fn poll(&mut self, now: Nanos, admit: &mut dyn FnMut(u64, &[u8]) -> Admission) -> BulkProgress;
+
+    /// Who is asked, where that has an address worth telling.
+    fn asked(&self) -> Option<SocketAddrV4> {
+        None
+    }
 
     /// How many may be asked.
     fn peers(&self) -> usize;

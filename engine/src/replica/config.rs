@@ -133,6 +133,7 @@ impl ReplicaConfig {
         if self.b == Some(self.a) {
             return bad("feed", format!("A and B are both {}: give B another port or group, or leave it out", self.a));
         }
+        self.journal.validate().or_else(|error| bad("journal", error.to_string()))?;
         FeedConfig::check_stream(&self.stream).or_else(|message| bad("stream", message))?;
         if frame_bytes(0) > self.frame_bytes_max() {
             return bad("datagram_bytes_max", format!("{} holds no frame", self.datagram_bytes_max));
@@ -159,6 +160,10 @@ mod tests {
             (ReplicaConfig { a: address("127.0.0.1:0"), ..good.clone() }, "feed"),
             (ReplicaConfig { b: Some(a), ..good.clone() }, "feed"),
             (ReplicaConfig { stream: "tape".to_string(), ..good.clone() }, "stream"),
+            (
+                ReplicaConfig { journal: JournalConfig { segment_bytes: 1, ..good.journal.clone() }, ..good.clone() },
+                "journal",
+            ),
             (ReplicaConfig { window_messages: 100, ..good.clone() }, "window_messages"),
             (ReplicaConfig { datagram_bytes_max: 10, ..good.clone() }, "datagram_bytes_max"),
         ] {

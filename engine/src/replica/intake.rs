@@ -4,20 +4,26 @@
 //! durable, tell and be told how far it is committed, ask for what is missing, decide what to do next.
 //! Invariant: nothing of the feed is let in before somebody who has the log has said that this one is its beginning.
 
+mod report;
+mod setup;
+
 use std::net::SocketAddrV4;
 
 use ticktape_core::{Frame, Nanos, Seq};
 use ticktape_nic::{Rx, Tx};
 use ticktape_shm::{CommitMark, Watermarks};
 
-use super::bulk::{Bulk, BulkEnd, BulkProgress, SnapshotAt};
+use super::bulk::{Bulk, BulkEnd, BulkProgress};
 use super::claims::Claims;
-use super::door::{Admission, Door, Refusal, Way};
+use super::door::{Admission, Door, Way};
 use super::status::{Board, Figure, ReplicaState};
-use crate::catchup::EpochTable;
+use super::words::Words;
 use crate::feed::status::is_status;
-use crate::feed::{Arbiter, ArbiterConfig, Arrival, CommitTracker, FeedEvent, RepairConfig, Side, TrackerConfig};
+use crate::feed::{Arbiter, ArbiterConfig, Arrival, CommitTracker, FeedEvent, Side, TrackerConfig};
 use crate::shadow::Committed;
+
+pub use report::LIVE_WITHIN_FRAMES;
+pub use setup::{IntakeConfig, Ports, RingSide, Verdict};
 
 /// Datagrams taken from one queue in one poll.
 const BURST_MAX: usize = 64;
@@ -36,45 +42,6 @@ const UNCOMMITTED_NS: u64 = 1_000_000_000;
 
 /// Polls that brought bytes and no frame, after which it is taken to be a snapshot that comes: a message has fewer pieces.
 const FRUITLESS_MAX: u32 = 64;
-
-/// How an intake is set up.
-#[derive(Clone, Debug)]
-pub struct IntakeConfig {
-    /// Which stream, as in the feed's session.
-    pub stream: u32,
-    /// Who repairs and tells what is committed, by address; the same as the arbiter's rewinders.
-    pub peers: Vec<SocketAddrV4>,
-    /// Messages that may be held ahead of their turn: a power of two.
-    pub window_messages: usize,
-    /// The largest frame.
-    pub frame_bytes_max: usize,
-    /// How long a missing message is waited for on the other side, in ns.
-    pub wait_ns: u64,
-    /// How rewinders are asked.
-    pub repair: RepairConfig,
-    /// The replica's own number.
-    pub replica: u64,
-    /// Its statuses are numbered from here on.
-    pub first_status: u64,
-    /// What was known to be committed before.
-    pub committed: Seq,
-}
-
-/// Why an intake has come to its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// A snapshot has come, to begin again from.
-    Snapshot(SnapshotAt),
-    /// Frames from `from` on were taken back: the log has to be given up there.
-    TakenBack {
-        /// Who says so, in a line.
-        why: String,
-        /// The first of them.
-        from: Seq,
-    },
-    /// Nothing that could be tried again would help.
-    Fault(String),
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -100,6 +67,10 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     commit_mark: CommitMark,
     committed: Committed,
     board: Board,
+    words: Words,
+    last_wanted: Seq,
+    /// The state is far behind what is committed.
+    is_applying: bool,
     phase: Phase,
     /// What a transfer is for, as shown.
     shown: ReplicaState,
@@ -129,30 +100,6 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     bulk_frames: u64,
     foreign_datagrams: u64,
     verdict: Option<Verdict>,
-}
-
-/// The ports of an intake.
-pub struct Ports<R: Rx, T: Tx> {
-    /// Feed A and, if there is one, feed B.
-    pub feeds: Vec<R>,
-    /// Where repairs and commits come in.
-    pub repair_rx: R,
-    /// Where requests and statuses go out.
-    pub repair_tx: T,
-}
-
-/// The ring's part of an intake.
-pub struct RingSide {
-    /// Writes to it.
-    pub door: Door,
-    /// How far it is durable.
-    pub watermarks: Watermarks,
-    /// What its followers may read.
-    pub commit_mark: CommitMark,
-    /// What the executor may apply.
-    pub committed: Committed,
-    /// The log's epochs, for whoever serves it.
-    pub epochs: EpochTable,
 }
 
 impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
@@ -187,7 +134,10 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             watermarks,
             commit_mark,
             committed,
+            words: Words::new(board.clone()),
             board,
+            last_wanted: config.last_wanted,
+            is_applying: true,
             phase: Phase::Pause { until: 0, at: Seq::ZERO },
             shown: ReplicaState::Joining,
             failures: 0,
@@ -296,6 +246,9 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             admission
         });
         *bulk_frames += taken;
+        if taken > 0 || self.fruitless > FRUITLESS_MAX {
+            self.words.is_answered();
+        }
         self.fruitless = if taken > 0 { 0 } else { self.fruitless + u32::from(progress != BulkProgress::Working(0)) };
         if taken > 0 && self.shown == ReplicaState::Joining {
             self.shown = ReplicaState::CatchingUp;
@@ -338,17 +291,18 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 // may have lied, and what is true is told again.
                 let _ = self.tracker.on_log_word(now, epoch, commit);
                 self.uncommitted = Some((now, self.heard_commit()));
+                self.words.is_answered();
                 if self.door.next_seq() > self.bulk_from || self.shown == ReplicaState::Joining {
                     self.claims.was_founded();
-                    self.board.say("");
+                    self.words.clear();
                 } else {
                     // What was missed is not to be had there, either; asking at once again would help nobody.
                     self.rest_until = now.saturating_add(PAUSE_NS);
                     if self.on_claim {
                         self.claims.was_unfounded(now);
                         let next = self.door.next_seq();
-                        self.board
-                            .say(format_args!("datagrams speak of more than seq {next}, and the log has no more"));
+                        self.words
+                            .news(format_args!("datagrams speak of more than seq {next}, and the log has no more"));
                     }
                 }
             }
@@ -376,7 +330,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     fn bulk_failed(&mut self, now: Nanos, why: &str) {
         self.failures += 1;
         self.board.add(Figure::CatchUpsFailed, 1);
-        self.board.say(why);
+        self.words.trouble(why);
         if self.failures.is_multiple_of(self.bulk.peers().max(1)) {
             self.foreign = 0;
             self.phase = Phase::Pause { until: now.saturating_add(PAUSE_NS), at: self.door.next_seq() };
@@ -392,6 +346,9 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         self.bulk_from = self.door.next_seq();
         self.door.begin_bulk();
         self.bulk.begin(now, self.door.next_seq(), self.door.epoch());
+        if let Some(peer) = self.bulk.asked() {
+            self.words.waits_for(peer);
+        }
     }
 
     fn advance_epoch(&mut self) {
@@ -450,7 +407,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             Phase::Pause { until, at } => {
                 if self.joined && self.door.next_seq() > at && !self.refused {
                     self.phase = Phase::Feed;
-                    self.board.say("");
+                    self.words.clear();
                 } else if now >= until {
                     self.begin_bulk(now, self.shown);
                 }
@@ -462,20 +419,20 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     fn heed_feed(&mut self, now: Nanos) {
         let needed = self.arbiter.poll_event(now).and_then(|event| match event {
             FeedEvent::Unrepairable { from, count } => {
-                self.board.say(format_args!("nobody has {count} messages from seq {from} on in time"));
+                self.words.trouble(format_args!("nobody has {count} messages from seq {from} on in time"));
                 Some(ReplicaState::CatchingUp)
             }
             FeedEvent::NewSession { epoch, from } => {
-                self.board.say(format_args!("the feed is in epoch {epoch} at seq {from}"));
+                self.words.trouble(format_args!("the feed is in epoch {epoch} at seq {from}"));
                 Some(ReplicaState::ChangingEpoch)
             }
             FeedEvent::EndOfSession { next } => {
-                self.board.say(format_args!("the leader has stopped before seq {next}"));
+                self.words.trouble(format_args!("the leader has stopped before seq {next}"));
                 self.silent = true;
                 None
             }
             FeedEvent::Silent { for_ns } => {
-                self.board.say(format_args!("nothing on the feed for {} ms", for_ns / 1_000_000));
+                self.words.trouble(format_args!("nothing on the feed for {} ms", for_ns / 1_000_000));
                 self.silent = true;
                 Some(ReplicaState::Silent)
             }
@@ -509,7 +466,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         let waits = commit.next() < self.door.next_seq();
         match self.uncommitted.filter(|&(_, at)| waits && at == commit) {
             Some((since, _)) if now.saturating_sub(since) >= UNCOMMITTED_NS => {
-                self.board.say(format_args!("nobody says what is committed after seq {}", commit.0));
+                self.words.trouble(format_args!("nobody says what is committed after seq {}", commit.0));
                 true
             }
             Some(_) => false,
@@ -517,7 +474,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 self.uncommitted = waits.then_some((now, commit));
                 if self.shown == ReplicaState::AwaitingCommit {
                     self.shown = ReplicaState::Live;
-                    self.board.say("");
+                    self.words.clear();
                 }
                 false
             }
@@ -537,38 +494,6 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         }
     }
 
-    /// Shows where it stands. Every millisecond or so.
-    pub fn housekeeping(&mut self, now: Nanos) {
-        self.door.heartbeat(now);
-        let repairing = self.arbiter.known_next() > self.arbiter.next_seq();
-        self.board.set_state(match self.phase {
-            Phase::Bulk | Phase::Pause { .. } => self.shown,
-            Phase::Feed if self.silent => ReplicaState::Silent,
-            Phase::Feed if repairing => ReplicaState::Repairing,
-            Phase::Feed if self.shown == ReplicaState::AwaitingCommit => ReplicaState::AwaitingCommit,
-            Phase::Feed => ReplicaState::Live,
-        });
-        let counters = self.arbiter.counters();
-        let duplicates: u64 = counters.sides.iter().map(|side| side.duplicates).sum();
-        let refused = self.door.refusals().iter().sum::<u64>() + counters.not_verified + counters.oversized;
-        for (figure, value) in [
-            (Figure::Epoch, self.door.epoch()),
-            (Figure::Received, self.door.next_seq().0 - 1),
-            (Figure::Durable, self.watermarks.durable().0),
-            (Figure::LeaderCommit, self.tracker.word().map_or(0, |(_, commit)| commit.0)),
-            (Figure::FeedFrames, self.feed_frames),
-            (Figure::BulkFrames, self.bulk_frames),
-            (Figure::Requests, counters.repair.requests),
-            (Figure::Duplicates, duplicates),
-            (Figure::Gaps, counters.repair.gaps),
-            (Figure::GivenUp, counters.repair.given_up),
-            (Figure::Refused, refused),
-            (Figure::Unfounded, self.claims.unfounded()),
-        ] {
-            self.board.set(figure, value);
-        }
-    }
-
     /// Why it has come to its end, if it has.
     pub fn verdict(&self) -> Option<&Verdict> {
         self.verdict.as_ref()
@@ -577,42 +502,6 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     /// The last frame that was let in.
     pub fn last(&self) -> Seq {
         Seq(self.door.next_seq().0 - 1)
-    }
-
-    /// Everything that was counted, by name.
-    pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut rows = vec![
-            ("feed_frames", self.feed_frames),
-            ("bulk_frames", self.bulk_frames),
-            ("datagrams_of_strangers", self.foreign_datagrams),
-        ];
-        let counters = self.arbiter.counters();
-        let [a, b, repair] = counters.sides;
-        rows.extend([
-            ("feed_a_packets", a.packets),
-            ("feed_a_first", a.first),
-            ("feed_a_lost", a.lost),
-            ("feed_b_packets", b.packets),
-            ("feed_b_first", b.first),
-            ("feed_b_lost", b.lost),
-            ("repaired", repair.first),
-            ("feed_malformed", counters.malformed.iter().sum()),
-            ("feed_foreign", counters.foreign),
-            ("feed_old_epoch", counters.old_epoch),
-            ("feed_new_epoch", counters.new_epoch),
-            ("feed_beyond_window", counters.beyond_window),
-            ("feed_oversized", counters.oversized),
-            ("feed_not_verified", counters.not_verified),
-            ("gaps", counters.repair.gaps),
-            ("repair_requests", counters.repair.requests),
-            ("repair_timeouts", counters.repair.timeouts),
-            ("repairs_given_up", counters.repair.given_up),
-            ("claims_unfounded", self.claims.unfounded()),
-            ("commits_heard", self.tracker.counters().commits),
-            ("commits_dropped", self.tracker.counters().drops.iter().sum()),
-        ]);
-        rows.extend(Refusal::NAMES.into_iter().zip(self.door.refusals().iter().copied()));
-        rows
     }
 }
 

@@ -17,10 +17,12 @@ mod config;
 mod door;
 mod intake;
 mod status;
+mod words;
 
 pub use crate::shadow::{Committed, OnOutput};
 pub use bulk::{Bulk, BulkEnd, BulkProgress, SnapshotAt};
 pub use config::ReplicaConfig;
 pub use door::{Admission, Door, Identity, Misfit, Refusal, Way};
-pub use intake::{Intake, IntakeConfig, Ports, RingSide, Verdict};
+pub use intake::{Intake, IntakeConfig, LIVE_WITHIN_FRAMES, Ports, RingSide, Verdict};
 pub use status::{Board, Figure, ReplicaState, ReplicaStatus};
+pub(crate) use words::asking;

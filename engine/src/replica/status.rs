@@ -17,7 +17,7 @@ pub enum ReplicaState {
     FetchingSnapshot,
     /// Taking what it missed in bulk.
     CatchingUp,
-    /// It has all that the feed has sent, and hears what is committed.
+    /// It has all that the feed has sent, and hears what is committed; its state is close behind.
     Live,
     /// It has frames that nobody says are committed. Whoever has the log is asked each second.
     AwaitingCommit,
@@ -27,13 +27,15 @@ pub enum ReplicaState {
     Silent,
     /// The feed went over to another epoch, whose beginning is being fetched.
     ChangingEpoch,
+    /// It has all that the feed has sent, and its state is far behind what of it is committed.
+    Applying,
     /// It has ended, by request or by a fault.
     Stopped,
 }
 
 impl ReplicaState {
     /// Every state, by number.
-    pub const ALL: [ReplicaState; 9] = [
+    pub const ALL: [ReplicaState; 10] = [
         ReplicaState::Joining,
         ReplicaState::FetchingSnapshot,
         ReplicaState::CatchingUp,
@@ -42,6 +44,7 @@ impl ReplicaState {
         ReplicaState::Repairing,
         ReplicaState::Silent,
         ReplicaState::ChangingEpoch,
+        ReplicaState::Applying,
         ReplicaState::Stopped,
     ];
 
@@ -56,6 +59,7 @@ impl ReplicaState {
             ReplicaState::Repairing => "repairing",
             ReplicaState::Silent => "silent",
             ReplicaState::ChangingEpoch => "changing-epoch",
+            ReplicaState::Applying => "applying",
             ReplicaState::Stopped => "stopped",
         }
     }

@@ -1,0 +1,95 @@
+//! How an intake shows where it stands.
+
+use ticktape_core::Nanos;
+use ticktape_nic::{Rx, Tx};
+
+use super::{Intake, Phase};
+use crate::replica::bulk::Bulk;
+use crate::replica::door::Refusal;
+use crate::replica::status::{Figure, ReplicaState};
+
+/// A replica is live while its state is no further behind what is committed than this: a few milliseconds' work.
+pub const LIVE_WITHIN_FRAMES: u64 = 16 << 10;
+
+/// One that is live is applying only when it falls behind by more than this, so that a burst is no change of state.
+const FALLS_BEHIND_FRAMES: u64 = 4 * LIVE_WITHIN_FRAMES;
+
+impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
+    /// Shows where it stands. Every millisecond or so.
+    pub fn housekeeping(&mut self, now: Nanos) {
+        self.door.heartbeat(now);
+        let state = self.state();
+        self.board.set_state(state);
+        self.words.poll(now, matches!(state, ReplicaState::Live | ReplicaState::Applying));
+        let counters = self.arbiter.counters();
+        let duplicates: u64 = counters.sides.iter().map(|side| side.duplicates).sum();
+        let refused = self.door.refusals().iter().sum::<u64>() + counters.not_verified + counters.oversized;
+        for (figure, value) in [
+            (Figure::Epoch, self.door.epoch()),
+            (Figure::Received, self.door.next_seq().0 - 1),
+            (Figure::Durable, self.watermarks.durable().0),
+            (Figure::LeaderCommit, self.tracker.word().map_or(0, |(_, commit)| commit.0)),
+            (Figure::FeedFrames, self.feed_frames),
+            (Figure::BulkFrames, self.bulk_frames),
+            (Figure::Requests, counters.repair.requests),
+            (Figure::Duplicates, duplicates),
+            (Figure::Gaps, counters.repair.gaps),
+            (Figure::GivenUp, counters.repair.given_up),
+            (Figure::Refused, refused),
+            (Figure::Unfounded, self.claims.unfounded()),
+        ] {
+            self.board.set(figure, value);
+        }
+    }
+
+    fn state(&mut self) -> ReplicaState {
+        let is_repairing = self.arbiter.known_next() > self.arbiter.next_seq();
+        let wanted = self.committed.get().min(self.last_wanted);
+        let behind = wanted.0.saturating_sub(self.board.get(Figure::Applied));
+        self.is_applying = behind > if self.is_applying { LIVE_WITHIN_FRAMES } else { FALLS_BEHIND_FRAMES };
+        match self.phase {
+            Phase::Bulk | Phase::Pause { .. } => self.shown,
+            Phase::Feed if self.silent => ReplicaState::Silent,
+            Phase::Feed if is_repairing => ReplicaState::Repairing,
+            Phase::Feed if self.shown == ReplicaState::AwaitingCommit => ReplicaState::AwaitingCommit,
+            Phase::Feed if self.is_applying => ReplicaState::Applying,
+            Phase::Feed => ReplicaState::Live,
+        }
+    }
+
+    /// Everything that was counted, by name.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut rows = vec![
+            ("feed_frames", self.feed_frames),
+            ("bulk_frames", self.bulk_frames),
+            ("datagrams_of_strangers", self.foreign_datagrams),
+        ];
+        let counters = self.arbiter.counters();
+        let [a, b, repair] = counters.sides;
+        rows.extend([
+            ("feed_a_packets", a.packets),
+            ("feed_a_first", a.first),
+            ("feed_a_lost", a.lost),
+            ("feed_b_packets", b.packets),
+            ("feed_b_first", b.first),
+            ("feed_b_lost", b.lost),
+            ("repaired", repair.first),
+            ("feed_malformed", counters.malformed.iter().sum()),
+            ("feed_foreign", counters.foreign),
+            ("feed_old_epoch", counters.old_epoch),
+            ("feed_new_epoch", counters.new_epoch),
+            ("feed_beyond_window", counters.beyond_window),
+            ("feed_oversized", counters.oversized),
+            ("feed_not_verified", counters.not_verified),
+            ("gaps", counters.repair.gaps),
+            ("repair_requests", counters.repair.requests),
+            ("repair_timeouts", counters.repair.timeouts),
+            ("repairs_given_up", counters.repair.given_up),
+            ("claims_unfounded", self.claims.unfounded()),
+            ("commits_heard", self.tracker.counters().commits),
+            ("commits_dropped", self.tracker.counters().drops.iter().sum()),
+        ]);
+        rows.extend(Refusal::NAMES.into_iter().zip(self.door.refusals().iter().copied()));
+        rows
+    }
+}

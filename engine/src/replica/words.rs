@@ -1,0 +1,154 @@
+//! What stands on the status line, and until when: no longer than it is true, and news not for ever.
+
+use std::fmt;
+use std::net::SocketAddrV4;
+
+use ticktape_core::Nanos;
+
+use super::status::Board;
+
+/// News stays for so long once all is well, in ns: several lines of those who print one a second.
+const NEWS_NS: u64 = 10_000_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Nothing,
+    /// Whoever was asked has not answered.
+    Waiting,
+    /// True until all is well.
+    Trouble,
+    /// Not a state: it has happened.
+    News {
+        until: Option<Nanos>,
+    },
+}
+
+/// The words of a replica's intake.
+pub(super) struct Words {
+    board: Board,
+    standing: Standing,
+    trouble: String,
+    /// Beside the trouble stands who is asked about it.
+    asks: bool,
+}
+
+impl Words {
+    /// On a board that may say how this came to begin: news.
+    pub(super) fn new(board: Board) -> Self {
+        let standing = if board.read().word.is_empty() { Standing::Nothing } else { Standing::News { until: None } };
+        Words { board, standing, trouble: String::new(), asks: false }
+    }
+
+    fn say(&mut self, word: impl fmt::Display, standing: Standing) {
+        self.board.say(word);
+        (self.standing, self.asks) = (standing, false);
+    }
+
+    /// Somebody is asked for the log. What went wrong before stays beside it.
+    pub(super) fn waits_for(&mut self, peer: SocketAddrV4) {
+        match self.standing {
+            Standing::Trouble => {
+                self.board.say(format_args!("{}; now {}", self.trouble, asking(peer)));
+                self.asks = true;
+            }
+            // What has happened is more than what is done about it.
+            Standing::News { .. } => {}
+            Standing::Nothing | Standing::Waiting => self.say(asking(peer), Standing::Waiting),
+        }
+    }
+
+    /// Whoever was asked answers.
+    pub(super) fn is_answered(&mut self) {
+        if self.standing == Standing::Waiting {
+            self.clear();
+        } else if self.asks {
+            self.asks = false;
+            self.board.say(&self.trouble);
+        }
+    }
+
+    /// Something is wrong.
+    pub(super) fn trouble(&mut self, word: impl fmt::Display) {
+        self.trouble = word.to_string();
+        self.board.say(&self.trouble);
+        (self.standing, self.asks) = (Standing::Trouble, false);
+    }
+
+    /// Something has happened.
+    pub(super) fn news(&mut self, word: impl fmt::Display) {
+        self.say(word, Standing::News { until: None });
+    }
+
+    /// Nothing that was said is true any more.
+    pub(super) fn clear(&mut self) {
+        if self.standing != Standing::Nothing {
+            self.say("", Standing::Nothing);
+        }
+    }
+
+    /// Takes away what is no longer true.
+    pub(super) fn poll(&mut self, now: Nanos, is_well: bool) {
+        match self.standing {
+            Standing::Waiting | Standing::Trouble if is_well => self.clear(),
+            Standing::News { until: None } if is_well => {
+                self.standing = Standing::News { until: Some(now.saturating_add(NEWS_NS)) };
+            }
+            Standing::News { until: Some(until) } if now >= until => self.clear(),
+            _ => {}
+        }
+    }
+}
+
+/// That somebody is asked for the log.
+pub(crate) fn asking(peer: SocketAddrV4) -> String {
+    format!("asking {peer} for the log, which has not answered yet")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new([10, 0, 0, 1].into(), port)
+    }
+
+    #[test]
+    fn a_word_goes_when_it_is_no_longer_true() {
+        let board = Board::default();
+        let word = || board.read().word;
+        let mut words = Words::new(board.clone());
+        words.waits_for(peer(1));
+        assert_eq!(word(), "asking 10.0.0.1:1 for the log, which has not answered yet");
+        words.poll(0, false);
+        words.is_answered();
+        assert_eq!(word(), "");
+
+        words.trouble("nobody there");
+        words.waits_for(peer(1));
+        words.waits_for(peer(2));
+        assert_eq!(word(), "nobody there; now asking 10.0.0.1:2 for the log, which has not answered yet");
+        words.is_answered();
+        words.poll(1, false);
+        assert_eq!(word(), "nobody there", "until all is well");
+        words.poll(2, true);
+        assert_eq!(word(), "");
+    }
+
+    #[test]
+    fn news_stays_a_while_after_all_is_well() {
+        let board = Board::default();
+        board.say("began from a snapshot");
+        let mut words = Words::new(board.clone());
+        words.poll(0, false);
+        words.waits_for(peer(1));
+        words.poll(NEWS_NS, true);
+        words.poll(2 * NEWS_NS - 1, true);
+        assert_eq!(board.read().word, "began from a snapshot");
+        words.poll(2 * NEWS_NS, true);
+        assert_eq!(board.read().word, "");
+        words.news("a liar");
+        words.poll(2 * NEWS_NS, true);
+        words.poll(3 * NEWS_NS, false);
+        assert_eq!(board.read().word, "");
+    }
+}
