@@ -134,7 +134,12 @@ fn read_bounded(path: &Path) -> std::io::Result<String> {
 
 /// A core plan, as it stands in a file.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "cores is a plan of the stages sequencer, executor, egress, journaler and publisher by thread: lists, as \
+                 [[\"sequencer\", \"executor\", \"egress\"], [\"journaler\", \"publisher\"]], or a text, as \
+                 \"sequencer,executor,egress@2|journaler,publisher@3\""
+)]
 enum Cores {
     /// As on a command line: cores and ways to wait may be named.
     Text(String),

@@ -69,6 +69,10 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
         assert!(text.contains(&format!("next_hop = {mac:?} is {what}")) && text.starts_with("line 5"), "{text}");
     }
     assert!(refused("cores = [[\"sequencer\"]]").contains("missing"));
+    for wrong in ["5", "[1, 2]", "[[\"sequencer\", 3]]", "{ sequencer = 1 }"] {
+        let text = refused(&format!("cores = {wrong}"));
+        assert!(text.starts_with("line 3: cores is a plan") && text.contains("sequencer,executor,egress@2|"), "{text}");
+    }
     assert!(refused("idle = \"nap\"").contains("backoff"));
     let mut small = ApplianceConfig::parse(SMALLEST).unwrap();
     small.session_bytes = 65_536;
@@ -95,6 +99,8 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
     let same = events("stream = \"TAPE\"\n[feed]\na = \"239.1.1.1:7100\"");
     assert!(same.unwrap_err().starts_with("events.stream: \"TAPE\" is that of [feed]"));
     assert!(events("recent_bytes = 100").unwrap_err().starts_with("events.recent_bytes: 100 is outside 1472..="));
+    assert!(events("recent_bytes = 2000000000").unwrap_err().ends_with("is outside 1472..=1073741824"));
+    assert_eq!(events("recent_bytes = 67108864"), Ok(()));
     let twice = events("[feed]\na = \"239.1.1.2:7200\"").unwrap_err();
     assert!(twice.starts_with("events.a: 239.1.1.2:7200 is feed.a, too"), "{twice}");
     assert!(events("b = \"239.1.1.2:7200\"").unwrap_err().starts_with("events.b: 239.1.1.2:7200 is events.a, too"));
