@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 use ticktape::config::{EventsConfig, FeedConfig};
-use ticktape::feed::{ArbiterCounters, FeedSession, MoldPacket, MoldRequest, Side};
+use ticktape::feed::{ArbiterCounters, MoldRequest, Side};
 use ticktape_nic::udp::{UdpRx, UdpTx};
 use ticktape_nic::{Nic, NicError, Rx, Tx, UdpConfig, UdpNic};
 use ticktape_tuning::clock;
 
-use super::follow_events_stream::{DATAGRAM_BYTES_MAX, Out, Stream, place};
+use super::follow_events_sessions::Sessions;
+use super::follow_events_stream::{DATAGRAM_BYTES_MAX, Out, Stream};
 use crate::args::{FeedPair, FollowArgs};
 use crate::out::say;
 use crate::service::{AnyService, find};
@@ -56,11 +57,12 @@ struct Last {
 struct Receiver<'a> {
     args: &'a FollowArgs,
     service: &'a dyn AnyService,
-    stream: u32,
     sides: Vec<(Side, UdpRx)>,
     repairs: (UdpRx, UdpTx),
     probes: (UdpRx, UdpTx),
-    /// From the first packet of the stream on.
+    /// What is heard before a session of the stream is believed.
+    joining: Sessions,
+    /// From then on.
     events: Option<Stream>,
     printed: u64,
 }
@@ -72,8 +74,10 @@ pub fn run(
     services: &[Box<dyn AnyService>],
 ) -> Result<(), Failure> {
     let mut receiver = Receiver::open(args, feed, find(services, args.service.as_deref())?)?;
+    let sides = feed.b.map_or_else(|| feed.a.to_string(), |b| format!("{} and {b}", feed.a));
+    // For whoever started it, whatever is done with what it prints: what is sent from here on is heard.
+    eprintln!("ticktape: listening on {sides}");
     if !args.json {
-        let sides = feed.b.map_or_else(|| feed.a.to_string(), |b| format!("{} and {b}", feed.a));
         let repair = args.events_repair.map_or_else(|| "no repairs".to_string(), |at| format!("repairs from {at}"));
         say!("events of {} on {sides}, {repair}", receiver.service.name())?;
     }
@@ -111,28 +115,38 @@ impl<'a> Receiver<'a> {
         }
         let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
         let (repairs, probes) = (open(any)?.split(), open(any)?.split());
-        Ok(Receiver { args, service, stream: config.stream(), sides, repairs, probes, events: None, printed: 0 })
+        let joining = Sessions::new(config.stream(), args.events_repair.is_some());
+        Ok(Receiver { args, service, sides, repairs, probes, joining, events: None, printed: 0 })
     }
 
     /// Takes what has come.
     fn receive(&mut self) -> usize {
         let now = clock::monotonic_ns();
-        let Receiver { args, service, stream, sides, repairs, probes, events, .. } = self;
+        let Receiver { args, service, sides, repairs, probes, joining, events, .. } = self;
+        let begin = |found| Stream::begin(now, &found, args.from, args.events_repair.is_some());
         let parses = |event: &[u8]| service.describe_output(event).is_some();
         let mut work = 0;
         for (side, rx) in sides {
             work += rx.poll(now, BURST_MAX, |datagram| {
-                if events.is_none() {
-                    *events = begin(args, *stream, datagram.payload);
-                }
-                if let Some(events) = events {
-                    events.on_packet(now, *side, datagram.payload, parses);
+                let packet = datagram.payload;
+                match events {
+                    Some(events) => events.on_packet(now, *side, packet, parses),
+                    // There is none to be heard beside it.
+                    None => *events = joining.on_packet(now, (*side, packet), None, true, parses).map(begin),
                 }
             });
         }
-        let Some(events) = events else { return work };
         // Only who was asked answers.
         let rewinder = args.events_repair;
+        if events.is_none() {
+            return work
+                + probes.0.poll(now, BURST_MAX, |datagram| {
+                    if events.is_none() && Some(datagram.source) == rewinder {
+                        *events = joining.on_answer(datagram.payload).map(begin);
+                    }
+                });
+        }
+        let Some(events) = events else { return work };
         work += repairs.0.poll(now, BURST_MAX, |datagram| {
             if Some(datagram.source) == rewinder {
                 events.on_repair(now, datagram.payload);
@@ -150,7 +164,11 @@ impl<'a> Receiver<'a> {
     /// Asks for what is missing, and whether there is anything.
     fn ask(&mut self) {
         let now = clock::monotonic_ns();
-        let (Some(events), Some(rewinder)) = (&mut self.events, self.args.events_repair) else { return };
+        let Some(rewinder) = self.args.events_repair else { return };
+        let Some(events) = &mut self.events else {
+            send(&mut self.probes.1, rewinder, || self.joining.poll_probe(now));
+            return;
+        };
         send(&mut self.repairs.1, rewinder, || events.poll_request(now));
         send(&mut self.probes.1, rewinder, || events.poll_probe(now));
     }
@@ -215,13 +233,4 @@ fn send(tx: &mut UdpTx, to: SocketAddrV4, mut next: impl FnMut() -> Option<MoldR
         tx.commit(bytes.len(), to);
     }
     tx.flush();
-}
-
-/// The stream, once a packet of it has told where that is.
-fn begin(args: &FollowArgs, stream: u32, packet: &[u8]) -> Option<Stream> {
-    let packet = MoldPacket::parse(packet).ok()?;
-    let (name, sequence) = place(&packet);
-    let session = FeedSession::parse(name).ok()?;
-    let from = args.from.unwrap_or(sequence);
-    (session.stream() == stream).then(|| Stream::new(session, from, args.events_repair.is_some()))
 }

@@ -8,17 +8,20 @@
 //! ```
 //!
 //! Invariant: a heartbeat alone, whatever it says, never makes the stream skip a number or change its epoch.
+//! Invariant: no packet alone changes the epoch; the repair port bears it out, or a second packet where nobody can be asked.
 
 use ticktape::Nanos;
 use ticktape::feed::{
     Arbiter, ArbiterConfig, ArbiterCounters, FeedEvent, FeedSession, MoldPacket, MoldRequest, SessionName, Side,
 };
 
+use super::follow_events_sessions::{DEAF_NS, Found, Sessions};
+
 /// The largest datagram that carries events: a jumbo frame.
 pub const DATAGRAM_BYTES_MAX: usize = 8_972;
 /// Events that may wait for those before them, and be repaired at a time. Memory for as many of the largest is asked for, and little
 /// of it touched.
-const WINDOW_EVENTS: u64 = 1 << 15;
+pub const WINDOW_EVENTS: u64 = 1 << 15;
 /// Packets with messages near each other, beyond the window, that make up for a repair port that has nothing: one may be forged.
 const FAR_BELIEVED: u32 = 3;
 /// How long a probe is waited for, in ns: many round trips.
@@ -50,7 +53,6 @@ struct Far {
 /// A request whose answer tells what the repair port has.
 #[derive(Clone, Copy)]
 struct Probe {
-    session: FeedSession,
     sequence: u64,
     deadline: Nanos,
     sent: u32,
@@ -68,13 +70,23 @@ pub struct Stream {
     far_heard_at: Option<Nanos>,
     /// What the arbiter gave up.
     stuck: Option<(u64, u64)>,
-    /// An epoch of which only a heartbeat was heard.
-    doubted: Option<u32>,
+    /// Newer epochs that were heard of.
+    newer: Sessions,
+    /// When the epoch that is listened to was last heard, or the repair port.
+    heard_at: Nanos,
     probe: Option<Probe>,
     quiet_until: Nanos,
 }
 
 impl Stream {
+    /// A stream that begins with `from`, or where `found` does.
+    pub fn begin(now: Nanos, found: &Found, from: Option<u64>, has_rewinder: bool) -> Self {
+        let mut stream = Stream::new(found.session, from.unwrap_or(found.from), has_rewinder);
+        stream.heard_at = now;
+        stream.take_in(now, found);
+        stream
+    }
+
     /// A stream that goes on with `next_seq`.
     pub fn new(session: FeedSession, next_seq: u64, has_rewinder: bool) -> Self {
         let arbiter = Arbiter::new(&ArbiterConfig {
@@ -86,9 +98,20 @@ impl Stream {
             rewinders: usize::from(has_rewinder),
             ..ArbiterConfig::default()
         });
-        let (out, far, far_heard_at, stuck, doubted, probe) = (Vec::new(), None, None, None, None, None);
-        let (missing, word, quiet_until) = (0, 0, 0);
-        Stream { arbiter, has_rewinder, out, missing, word, far, far_heard_at, stuck, doubted, probe, quiet_until }
+        Stream {
+            arbiter,
+            has_rewinder,
+            out: Vec::new(),
+            missing: 0,
+            word: 0,
+            far: None,
+            far_heard_at: None,
+            stuck: None,
+            newer: Sessions::new(session.stream(), has_rewinder),
+            heard_at: 0,
+            probe: None,
+            quiet_until: 0,
+        }
     }
 
     /// Takes what is to be printed.
@@ -113,11 +136,25 @@ impl Stream {
 
     /// A datagram of a side. `parses` says whether a message is one of the service's.
     pub fn on_packet(&mut self, now: Nanos, side: Side, datagram: &[u8], parses: impl Fn(&[u8]) -> bool) {
+        let ours = self.arbiter.session();
+        let is_deaf = now.saturating_sub(self.heard_at) >= DEAF_NS;
+        if let Some(found) = self.newer.on_packet(now, (side, datagram), Some(ours), is_deaf, parses) {
+            self.adopt(now, &found);
+            return;
+        }
+        self.hear(now, side, datagram);
+    }
+
+    /// A datagram of a side, of whatever session.
+    fn hear(&mut self, now: Nanos, side: Side, datagram: &[u8]) {
         if let Ok(packet) = MoldPacket::parse(datagram) {
-            self.on_newer(&packet, parses);
             let limit = self.next_seq().saturating_add(WINDOW_EVENTS);
             let (name, sequence) = place(&packet);
-            if *name == self.arbiter.session().encode() && sequence > limit {
+            let is_ours = *name == self.arbiter.session().encode();
+            if is_ours {
+                self.heard_at = now;
+            }
+            if is_ours && sequence > limit {
                 self.far_heard_at = Some(now);
                 let count = if let MoldPacket::Messages { count, .. } = packet { count } else { 0 };
                 self.word = self.word.max(sequence.saturating_add(count.into()));
@@ -131,6 +168,7 @@ impl Stream {
 
     /// A datagram of the repair port, but an answer to a probe.
     pub fn on_repair(&mut self, now: Nanos, datagram: &[u8]) {
+        self.heard_at = now;
         self.feed(now, Side::Repair, datagram);
     }
 
@@ -142,21 +180,22 @@ impl Stream {
         });
     }
 
-    /// A newer epoch with a message that parses is one.
-    fn on_newer(&mut self, packet: &MoldPacket<'_>, parses: impl Fn(&[u8]) -> bool) {
-        let ours = self.arbiter.session();
-        let MoldPacket::Messages { session, sequence, ref messages, .. } = *packet else { return };
-        let Ok(session) = FeedSession::parse(session) else { return };
-        let is_newer = session.stream() == ours.stream() && session.epoch() > ours.epoch();
-        if is_newer && messages.clone().next().is_some_and(parses) {
-            self.adopt(session.epoch(), sequence);
-        }
+    fn adopt(&mut self, now: Nanos, found: &Found) {
+        let (epoch, from) = (found.session.epoch(), found.from);
+        self.arbiter.adopt_session(epoch);
+        (self.word, self.far, self.stuck, self.probe) = (0, None, None, None);
+        self.out.push(Out::Notice(format!("epoch {epoch} begins with event {from}")));
+        self.take_in(now, found);
     }
 
-    fn adopt(&mut self, epoch: u32, from: u64) {
-        self.arbiter.adopt_session(epoch);
-        (self.word, self.far, self.stuck, self.doubted, self.probe) = (0, None, None, None, None);
-        self.out.push(Out::Notice(format!("epoch {epoch} begins with event {from}")));
+    /// What came of a session before it was believed.
+    fn take_in(&mut self, now: Nanos, found: &Found) {
+        if found.unanswered {
+            let notice =
+                format!("the repair port does not answer: epoch {} is the feed's word alone", found.session.epoch());
+            self.out.push(Out::Notice(notice));
+        }
+        found.packets.iter().for_each(|(side, datagram)| self.hear(now, *side, datagram));
     }
 
     /// Messages beyond the window; whether the stream went on to them.
@@ -200,32 +239,27 @@ impl Stream {
 
     /// The next probe to send, from a socket of its own: what comes there is for [`Stream::on_probed`].
     pub fn poll_probe(&mut self, now: Nanos) -> Option<MoldRequest> {
+        if let Some(about_newer) = self.newer.poll_probe(now) {
+            return Some(about_newer);
+        }
         if let Some(probe) = &mut self.probe {
             if now < probe.deadline {
                 return None;
             }
             if probe.sent == PROBES_MAX {
-                let is_ours = probe.session == self.arbiter.session();
                 self.probe = None;
-                if is_ours {
-                    self.on_nothing(now);
-                }
+                self.on_nothing(now);
                 return None;
             }
             (probe.sent, probe.deadline) = (probe.sent + 1, now + PROBE_NS);
         } else {
-            if !self.has_rewinder || now < self.quiet_until {
+            if !self.has_rewinder || now < self.quiet_until || !self.is_behind() {
                 return None;
             }
-            let ours = self.arbiter.session();
-            let session = match self.doubted.take() {
-                Some(epoch) => FeedSession::new(ours.stream(), epoch).ok()?,
-                None if self.is_behind() => ours,
-                None => return None,
-            };
-            self.probe = Some(Probe { session, sequence: self.next_seq(), deadline: now + PROBE_NS, sent: 1 });
+            self.probe = Some(Probe { sequence: self.next_seq(), deadline: now + PROBE_NS, sent: 1 });
         }
-        self.probe.map(|probe| MoldRequest { session: probe.session.encode(), sequence: probe.sequence, count: 1 })
+        let session = self.arbiter.session().encode();
+        self.probe.map(|probe| MoldRequest { session, sequence: probe.sequence, count: 1 })
     }
 
     /// Whether the next number is missing and not being asked for.
@@ -238,16 +272,16 @@ impl Stream {
 
     /// A datagram of the repair port, on the socket of the probes.
     pub fn on_probed(&mut self, now: Nanos, datagram: &[u8]) {
-        let (Ok(packet), Some(probe)) = (MoldPacket::parse(datagram), self.probe) else { return };
+        let Ok(packet) = MoldPacket::parse(datagram) else { return };
+        self.heard_at = now;
         let (name, sequence) = place(&packet);
-        if *name != probe.session.encode() {
+        if *name != self.arbiter.session().encode() {
+            if let Some(found) = self.newer.on_answer(datagram) {
+                self.adopt(now, &found);
+            }
             return;
         }
-        if probe.session != self.arbiter.session() {
-            self.adopt(probe.session.epoch(), sequence);
-            return;
-        }
-        self.probe = None;
+        let Some(probe) = self.probe.take() else { return };
         if self.next_seq() != probe.sequence {
             return;
         }
@@ -300,10 +334,8 @@ impl Stream {
                     }
                     continue;
                 }
-                FeedEvent::NewSession { epoch, .. } => {
-                    self.doubted = Some(epoch);
-                    continue;
-                }
+                // Each packet of one is looked at as it comes.
+                FeedEvent::NewSession { .. } => continue,
                 FeedEvent::EndOfSession { next } => format!("the appliance has stopped; event {next} would be next"),
                 FeedEvent::Silent { .. } if self.far_heard_at.is_some_and(|at| now.saturating_sub(at) < SILENCE_NS) => {
                     continue;

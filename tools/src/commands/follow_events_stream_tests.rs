@@ -161,9 +161,21 @@ fn an_epoch_is_left_only_for_one_that_a_message_or_the_port_bears_out() {
     print.run(Some(&port(2, 2)), 500);
     print.hear(&packet(2, 2, 3));
     print.run(Some(&port(2, 3)), 10);
-    // One with messages.
+    // Messages of an epoch that it does not serve, however many, and of one that it does.
+    (3..50).for_each(|number| print.hear(&packet(900, number, number + 1)));
+    print.run(Some(&port(2, 3)), 500);
     print.hear(&packet(3, 3, 4));
-    print.run(Some(&port(2, 3)), 10);
+    print.run(Some(&port(3, 4)), 10);
     assert_eq!(print.events, [1, 2, 3]);
     assert_eq!(print.notices, ["epoch 2 begins with event 2", "epoch 3 begins with event 3"]);
+
+    // Where nobody can be asked, two packets that agree are one's word.
+    let mut alone = Print::new(1, false);
+    alone.hear(&packet(1, 1, 2));
+    alone.hear(&packet(77, 2, 3));
+    alone.hear(&packet(2, 2, 3));
+    alone.hear(&packet(1, 2, 3));
+    alone.hear(&packet(2, 3, 4));
+    alone.run(None, 10);
+    assert_eq!((alone.events, alone.notices), (vec![1, 2, 3], vec!["epoch 2 begins with event 2".to_string()]));
 }

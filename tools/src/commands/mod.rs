@@ -4,6 +4,7 @@ mod capture;
 mod compact;
 mod follow;
 mod follow_events;
+mod follow_events_sessions;
 mod follow_events_stream;
 mod follow_feed;
 mod import;
