@@ -109,6 +109,9 @@ const MESSAGES_MAX: u64 = 20_000_000;
 /// The most snapshots that can be asked to be kept.
 const RETAINED_MAX: i64 = 1000;
 
+/// The longest time between two lines of a run's status: a day.
+const STATUS_SECONDS_MAX: u64 = 86_400;
+
 /// Messages a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
@@ -260,6 +263,9 @@ pub struct RunArgs {
     /// Write what is received and sent to this pcapng file, which Wireshark reads
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
+    /// Print a line with where the log stands each so many seconds; none where not given
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=STATUS_SECONDS_MAX))]
+    pub status: Option<u64>,
 }
 
 #[derive(clap::Args)]

@@ -339,6 +339,9 @@ fn what_is_missing_on_the_command_line_is_named() {
     );
     let same = run(&["follow", "--feed", "127.0.0.1:1,127.0.0.1:1", "--repair", "127.0.0.1:4", "--dir", "/nowhere"]);
     assert!(same.contains("127.0.0.1:1 twice"), "{same}");
+    let odd = ["--repair", "127.0.0.1:4", "--dir", "/nowhere", "--segment-bytes", "1000"];
+    let odd = run(&[&["follow", "--feed", "127.0.0.1:1"][..], &odd].concat());
+    assert!(odd.contains("segment_bytes = 1000: take a multiple of 4096 from ") && odd.lines().count() == 1, "{odd}");
     let dir = tempfile::tempdir().unwrap();
     let args = ["run", "--dir", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0", "--repair", "127.0.0.1:4"];
     assert!(run(&args).contains("--feed"));

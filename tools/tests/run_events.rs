@@ -1,8 +1,8 @@
 //! `ticktape run --events`: what it publishes as an operator starts it, how its capture looks, and what `follow --events` prints.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read};
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use feed::{Answer, Bank};
@@ -93,13 +93,35 @@ fn a_run_says_where_its_events_are_and_ends_their_session() {
 struct Reading {
     child: Child,
     output: BufReader<ChildStdout>,
+    errors: BufReader<ChildStderr>,
 }
 
 impl Reading {
     fn start(args: &[&str]) -> Self {
-        let mut child = ticktape(args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = ticktape(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Reading { child, output }
+        let errors = BufReader::new(child.stderr.take().unwrap());
+        Reading { child, output, errors }
+    }
+
+    /// One that listens to a feed, once it does.
+    fn listening(args: &[&str]) -> Self {
+        let mut reading = Self::start(args);
+        let mut line = String::new();
+        reading.errors.read_line(&mut line).unwrap();
+        assert!(line.starts_with("ticktape: listening on 127.0.0.1:"), "{line}");
+        reading
+    }
+
+    fn interrupt(&self) {
+        assert!(Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap().success());
+    }
+
+    /// All lines that are left, and whether it ended well.
+    fn rest(&mut self) -> (String, bool) {
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        (rest, self.child.wait().unwrap().success())
     }
 
     /// The next line that begins so.
@@ -185,25 +207,100 @@ fn a_receiver_prints_each_event_once_and_in_order_those_of_before_it_came_too() 
     let (c, json) = (listener(), ["--count", "1", "--json"]);
     let alone = c.local_addr().unwrap().to_string();
     drop(c);
-    let mut follow = Reading::start(&[&["follow", "--service", "bank", "--events", &alone][..], &json].concat());
-    let packet = mold_packet(7, &ticktape::Encode::to_bytes(&Answer::Paid { from: 3, to: 4, amount: 9 }));
+    let mut follow = Reading::listening(&[&["follow", "--service", "bank", "--events", &alone][..], &json].concat());
     let sender = listener();
-    let line = loop {
-        // Until it listens.
+    let paid = |from| ticktape::Encode::to_bytes(&Answer::Paid { from, to: 4, amount: 9 });
+    // One packet alone is not believed, nor one of another epoch beside it.
+    for packet in [mold_packet(9, 1_000, &paid(5)), mold_packet(1, 7, &paid(3)), mold_packet(1, 8, &paid(3))] {
         sender.send_to(&packet, &alone).unwrap();
-        if let Some(status) = follow.child.try_wait().unwrap() {
-            assert!(status.success());
-            break follow.line("{");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    }
+    let line: serde_json::Value = serde_json::from_str(&follow.line("{")).unwrap();
+    assert!(follow.child.wait().unwrap().success());
     assert_eq!((&line["event"], &line["text"]), (&7.into(), &"Paid { from: 3, to: 4, amount: 9 }".into()));
 }
 
+#[test]
+fn the_last_events_of_a_clean_stop_are_repaired_though_all_of_them_were_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, ring_dir) = (dir.path().join("journal"), dir.path().join("rings"));
+    std::fs::create_dir(&ring_dir).unwrap();
+    // What is sent passes through here, or does not.
+    let (relay, own) = (listener(), listener());
+    let (events, own_addr) = (relay.local_addr().unwrap().to_string(), own.local_addr().unwrap());
+    let mut run = Reading::start(
+        &[
+            &["run", "--service", "bank", "--listen", "127.0.0.1:0", "--nic", "udp", "--events", &events][..],
+            &["--events-repair", "127.0.0.1:0", "--dir", journal.to_str().unwrap(), "--status", "1"],
+            &["--ring", "paid", "--ring-dir", ring_dir.to_str().unwrap(), "--tier", "memory"],
+        ]
+        .concat(),
+    );
+    let serving = run.line("serving  ");
+    assert!(
+        serving.contains(", tier memory, strategy ") && serving.contains(", log at seq 1; events on "),
+        "{serving}"
+    );
+    let server: SocketAddrV4 = word(&serving, "clients on ").parse().unwrap();
+    let repair = word(&serving, "repairs on ").to_string();
+    drop(own);
+    let to = own_addr.to_string();
+    let mut follow = Reading::listening(
+        &[&["follow", "--service", "bank", "--events", &to, "--events-repair", &repair, "--from", "1"][..]].concat(),
+    );
+    let options = Options { schema: Bank::SCHEMA_VERSION, ..Options::default() };
+    let mut client = BlockingClient::connect(server, &options, PATIENCE).unwrap();
+    let mut pay = |times| {
+        for _ in 0..times {
+            let transfer = feed::Command::Transfer { from: 1, to: 2, amount: 1 };
+            client.submit_and_wait::<Answer>(&transfer, PATIENCE).unwrap();
+        }
+    };
+    pay(5);
+    pass(&relay, own_addr, |packet| {
+        matches!(packet, MoldPacket::Messages { sequence, count, .. }
+        if sequence + u64::from(*count) == 6)
+    });
+    (1..=5).for_each(|number| assert!(follow.line("event ").starts_with(&format!("event {number} "))));
+    pay(20);
+    // Commands and what makes a session and a reign: each with its second.
+    let committed = |status: &str| word(status, "committed ").parse::<u64>().unwrap();
+    let status = (0..100).map(|_| run.line("status   ")).find(|status| committed(status) > 25).unwrap();
+    assert!(status.contains("/s  durable ") && word(&status, "seq ") == committed(&status).to_string(), "{status}");
+    run.interrupt();
+    // Of all that is said from here on only the end comes through.
+    loop {
+        let mut bytes = [0; 2_048];
+        let len = relay.recv(&mut bytes).unwrap();
+        if let Ok(MoldPacket::EndOfSession { sequence: 26, .. }) = MoldPacket::parse(&bytes[..len]) {
+            relay.send_to(&bytes[..len], own_addr).unwrap();
+            break;
+        }
+    }
+    (6..=25).for_each(|number| assert!(follow.line("event ").starts_with(&format!("event {number} "))));
+    assert_eq!(follow.line("the appliance"), "the appliance has stopped; event 26 would be next\n");
+    follow.interrupt();
+    let (last, is_good) = follow.rest();
+    assert!(is_good && last.starts_with("25 events: ") && last.ends_with("; 0 lost\n"), "{last}");
+    let (rest, is_good) = run.rest();
+    assert!(is_good && rest.contains("events_repaired"), "{rest}");
+    assert_eq!(std::fs::read_dir(&ring_dir).unwrap().count(), 0, "neither ring nor lock is left behind");
+}
+
+/// Passes on what comes, up to a packet that is `last`.
+fn pass(relay: &UdpSocket, to: SocketAddr, last: impl Fn(&MoldPacket<'_>) -> bool) {
+    let mut bytes = [0; 2_048];
+    loop {
+        let len = relay.recv(&mut bytes).unwrap();
+        relay.send_to(&bytes[..len], to).unwrap();
+        if last(&MoldPacket::parse(&bytes[..len]).unwrap()) {
+            break;
+        }
+    }
+}
+
 /// One message of stream EVNT.
-fn mold_packet(number: u64, message: &[u8]) -> Vec<u8> {
-    let mut packet = b"EVNT000001".to_vec();
+fn mold_packet(epoch: u8, number: u64, message: &[u8]) -> Vec<u8> {
+    let mut packet = format!("EVNT{epoch:06}").into_bytes();
     packet.extend(number.to_be_bytes());
     packet.extend(1u16.to_be_bytes());
     packet.extend((message.len() as u16).to_be_bytes());

@@ -117,6 +117,17 @@ macro_rules! code {
     };
 }
 
+impl Tier {
+    /// As it is written for people.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Tier::Memory => "memory",
+            Tier::Local => "local",
+            Tier::Quorum => "quorum",
+        }
+    }
+}
+
 code! {
     /// The packet types.
     Type: u8 {

@@ -57,6 +57,9 @@ pub struct FollowArgs {
     /// Take snapshots of its own
     #[arg(long, requires = "feed", help_heading = FEED)]
     pub snapshots: bool,
+    /// Size of a segment of its journal, in bytes; it keeps a spare one beside it. 64 MiB where not given
+    #[arg(long, value_name = "N", requires = "feed", help_heading = FEED)]
+    pub segment_bytes: Option<usize>,
     /// Stop once this frame is applied
     #[arg(long, value_name = "SEQ", requires = "feed", help_heading = FEED)]
     pub until: Option<u64>,

@@ -1,11 +1,13 @@
 //! `ticktape run`: the appliance alone, until a signal.
 
+use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ticktape::Seq;
 use ticktape::config::{ApplianceConfig, CaptureConfig, EventsConfig, FeedConfig, NicChoice};
-use ticktape::pipeline::{Report, StageName};
+use ticktape::pipeline::{Appliance, Report, StageName};
 use ticktape_nic::packet::InterfaceInfo;
 
 use crate::Failure;
@@ -17,7 +19,7 @@ use crate::service::{AnyService, find};
 const WATCH: Duration = Duration::from_millis(20);
 
 pub fn run(args: RunArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
-    let asked_for = args.service.clone();
+    let (asked_for, status_every) = (args.service.clone(), args.status.map(Duration::from_secs));
     let config = config(args)?;
     let service = find(services, asked_for.or(config.service.clone()).as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -49,10 +51,66 @@ pub fn run(args: RunArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failur
     if let Some(capture) = &choices.capture {
         say!("capture  {capture}")?;
     }
+    say!("{}", serving(&config, &appliance))?;
+    let mut status = status_every.map(|every| Status::new(every, &appliance));
     while !stop.load(Ordering::Relaxed) && appliance.fault().is_none() {
         std::thread::sleep(WATCH);
+        if let Some(line) = status.as_mut().and_then(|status| status.due(Instant::now(), &appliance)) {
+            say!("{line}")?;
+        }
     }
     finish(&appliance.stop())
+}
+
+/// The last line of a start: from here on it serves.
+fn serving(config: &ApplianceConfig, appliance: &Appliance) -> String {
+    let mut line = format!(
+        "serving  clients on {}, tier {}, strategy {}, log at seq {}",
+        appliance.local_addr(),
+        config.tier.name(),
+        appliance.choices().journal_strategy,
+        appliance.sequenced(),
+    );
+    let sides = |a: SocketAddrV4, b: Option<SocketAddrV4>| b.map_or_else(|| a.to_string(), |b| format!("{a} and {b}"));
+    let repair = |at: Option<SocketAddrV4>| at.map_or_else(String::new, |at| format!(", repairs on {at}"));
+    if let Some(feed) = &config.feed {
+        line += &format!("; feed on {}{}", sides(feed.a, feed.b), repair(appliance.repair_addr()));
+    }
+    if let Some(events) = &config.events {
+        line += &format!("; events on {}{}", sides(events.a, events.b), repair(appliance.events_repair_addr()));
+    }
+    line
+}
+
+/// A line now and then with where the log stands.
+struct Status {
+    every: Duration,
+    told_at: Instant,
+    seq: u64,
+}
+
+impl Status {
+    fn new(every: Duration, appliance: &Appliance) -> Self {
+        Status { every, told_at: Instant::now(), seq: appliance.sequenced().0 }
+    }
+
+    fn due(&mut self, now: Instant, appliance: &Appliance) -> Option<String> {
+        let passed = now.duration_since(self.told_at);
+        if passed < self.every {
+            return None;
+        }
+        let (seq, durable, commit) =
+            (appliance.sequenced(), appliance.watermarks().durable(), appliance.watermarks().commit());
+        let per_second = (seq.0.saturating_sub(self.seq)) as f64 / passed.as_secs_f64();
+        (self.told_at, self.seq) = (now, seq.0);
+        let snapshot = match appliance.covered() {
+            Seq::ZERO => String::new(),
+            covered => format!("  snapshots from seq {covered}"),
+        };
+        // At tier memory whatever is sequenced is committed.
+        let commit = commit.min(seq);
+        Some(format!("status   seq {seq}  {per_second:.0}/s  durable {durable}  committed {commit}{snapshot}"))
+    }
 }
 
 /// Kernel UDP listens on an address, wherever that is.
