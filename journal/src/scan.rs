@@ -7,7 +7,7 @@ use crate::error::Damage;
 use crate::format::commit::{self, CommitError, CommitHeader};
 use crate::format::recycle::RecycleMark;
 use crate::format::segment::{self, SegmentHeader, Version};
-use crate::format::{u32_at, u64_at};
+use crate::format::{is_zero, u32_at, u64_at};
 use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN};
 use crate::recovery::ScanFacts;
 use crate::window::Window;
@@ -177,7 +177,7 @@ pub(crate) fn look_behind<D: Disk>(disk: &mut D, window: &mut Window, chain: &Ch
         }
         let ours = has_salt(bytes, chain.salt);
         let block = &bytes[..bytes.len().min(chain.alignment)];
-        behind.blank &= if chain.recycled { !ours } else { block.iter().all(|&byte| byte == 0) };
+        behind.blank &= if chain.recycled { !ours } else { is_zero(block) };
         if ours && let Ok(declared) = CommitHeader::declared_bytes(bytes, chain.alignment) {
             let bytes = window.view(disk, chain.file, at, declared)?;
             if let Ok((header, _)) = CommitHeader::decode(bytes, chain.alignment) {
@@ -193,7 +193,7 @@ pub(crate) fn is_blank<D: Disk>(disk: &mut D, window: &mut Window, file: FileId)
     let mut at = 0;
     loop {
         let bytes = window.view(disk, file, at, ALIGNMENT_BYTES_MAX)?;
-        if bytes.is_empty() || bytes.iter().any(|&byte| byte != 0) {
+        if bytes.is_empty() || !is_zero(bytes) {
             return Ok(bytes.is_empty());
         }
         at += bytes.len() as u64;
@@ -274,7 +274,7 @@ pub(crate) fn evidence_behind_mark<D: Disk>(
 fn may_be_first(commit: &CommitHeader, lost: &[u8]) -> bool {
     let salt = u64_at(lost, segment::SALT) == commit.salt;
     let checksum = u32_at(lost, segment::HEADER_CRC) == commit.previous;
-    salt || checksum || lost[ALIGNMENT_BYTES_MIN..].iter().all(|&byte| byte == 0)
+    salt || checksum || is_zero(&lost[ALIGNMENT_BYTES_MIN..])
 }
 
 /// The frame at `at` of a version 1 segment, which has to have this seq: its size, or what is wrong. `None` at the end.
@@ -349,7 +349,7 @@ pub(crate) fn look_behind_version_1<D: Disk>(
         if bytes.is_empty() {
             return Ok((Seq::ZERO, blank));
         }
-        blank &= bytes.iter().all(|&byte| byte == 0);
+        blank &= is_zero(bytes);
         let starts = bytes.len().saturating_sub(frame::OVERHEAD_BYTES - 1);
         for start in 0..starts {
             if let Ok(frame) = Frame::decode(&bytes[start..])

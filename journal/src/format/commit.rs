@@ -20,7 +20,7 @@ use std::fmt;
 
 use ticktape_core::{Seq, crc32c};
 
-use super::{align_up, put_u32, put_u64, u32_at, u64_at};
+use super::{align_up, is_zero, put_u32, put_u64, u32_at, u64_at};
 use crate::limits::COMMIT_BYTES_MAX;
 
 /// The first four bytes of every commit.
@@ -152,11 +152,11 @@ impl CommitHeader {
     #[inline]
     pub fn declared_bytes(bytes: &[u8], alignment: usize) -> Result<usize, CommitError> {
         let Some(head) = bytes.get(..HEADER_BYTES) else {
-            return Err(if bytes.iter().all(|&byte| byte == 0) { CommitError::Blank } else { CommitError::Short });
+            return Err(if is_zero(bytes) { CommitError::Blank } else { CommitError::Short });
         };
         if head[MAGIC_AT..CHECKSUM] != MAGIC {
             let block = &bytes[..bytes.len().min(alignment)];
-            let blank = block.iter().all(|&byte| byte == 0);
+            let blank = is_zero(block);
             return Err(if blank { CommitError::Blank } else { CommitError::Magic });
         }
         let length = u32_at(head, LENGTH);
@@ -193,7 +193,7 @@ impl CommitHeader {
     }
 
     fn check(&self, commit: &[u8]) -> Result<(), CommitError> {
-        if commit[RESERVED..HEADER_BYTES].iter().any(|&byte| byte != 0) {
+        if !is_zero(&commit[RESERVED..HEADER_BYTES]) {
             return Err(CommitError::Field("reserved"));
         }
         if self.base_seq == Seq::ZERO || self.base_seq.0 > Seq::MAX.0 - u64::from(self.count) {

@@ -21,7 +21,7 @@ use std::fmt;
 use ticktape_core::{Seq, crc32c};
 
 use super::recycle::RecycleMark;
-use super::{put_u32, put_u64, u32_at, u64_at};
+use super::{is_zero, put_u32, put_u64, u32_at, u64_at};
 use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN};
 
 /// The first four bytes of every segment.
@@ -172,7 +172,7 @@ impl SegmentHeader {
     /// # Errors
     /// [`HeaderError`], one variant a reason.
     pub fn decode(block: &[u8]) -> Result<SegmentHeader, HeaderError> {
-        if block.iter().all(|&byte| byte == 0) {
+        if is_zero(block) {
             return Err(HeaderError::Blank);
         }
         if block.len() < V1_HEADER_BYTES {
@@ -260,7 +260,7 @@ fn decode_two(block: &[u8]) -> Result<Version, HeaderError> {
         return Err(HeaderError::Field("recycled"));
     }
     let end = block.len().min(alignment as usize);
-    if block[HEADER_BYTES..end].iter().any(|&byte| byte != 0) {
+    if !is_zero(&block[HEADER_BYTES..end]) {
         return Err(HeaderError::Field("padding"));
     }
     Ok(Version::Two {

@@ -27,7 +27,7 @@ use std::fmt;
 
 use ticktape_core::{Seq, Timestamp, crc32c};
 
-use super::{put_u32, put_u64, u32_at, u64_at};
+use super::{is_zero, put_u32, put_u64, u32_at, u64_at};
 use crate::limits::ALIGNMENT_BYTES_MAX;
 
 /// The first four bytes of every snapshot.
@@ -260,7 +260,7 @@ impl SnapshotHeader {
         if block.len() < HEADER_BYTES {
             return Err(SnapshotDamage::Short(block.len() as u64));
         }
-        if block.iter().all(|&byte| byte == 0) {
+        if is_zero(block) {
             return Err(SnapshotDamage::Blank);
         }
         if block[MAGIC_AT..VERSION] != MAGIC {
@@ -295,7 +295,6 @@ impl SnapshotHeader {
 /// The fields of a header whose checksum fits.
 fn decode_fields(block: &[u8]) -> Result<SnapshotHeader, SnapshotDamage> {
     let field = |name, at| SnapshotDamage::Field { name, at };
-    let is_zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
     if !is_zero(&block[RESERVED..HEADER_CRC]) {
         return Err(field("reserved", RESERVED));
     }

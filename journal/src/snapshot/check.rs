@@ -3,6 +3,7 @@
 use ticktape_core::crc32c_append;
 
 use super::CHUNK_BYTES;
+use crate::format::is_zero;
 use crate::format::snapshot::{BLOCK_BYTES, SnapshotDamage, SnapshotHeader};
 
 /// Is given a file from its beginning to its end, and says whether it is sound.
@@ -56,7 +57,7 @@ impl Check {
         let sections_end = BLOCK_BYTES as u64 + header.body_bytes();
         let of_sections = sections_end.saturating_sub(self.at).min(bytes.len() as u64) as usize;
         self.crc = crc32c_append(self.crc, bytes);
-        self.padding_is_zero &= bytes[of_sections..].iter().all(|&byte| byte == 0);
+        self.padding_is_zero &= is_zero(&bytes[of_sections..]);
         self.at += bytes.len() as u64;
         Ok(of_sections)
     }
