@@ -6,21 +6,46 @@ mod mapped {
     use std::io;
     use std::os::fd::AsFd;
 
+    use crossbeam_utils::CachePadded;
     use memmap2::{Advice, MmapOptions, MmapRaw};
 
-    /// Mapped memory, page-aligned, a whole number of words.
+    use crate::sync::AtomicU64;
+
+    /// Up to here a region comes from the allocator. To map, populate and unmap one takes some 20 µs, and huge pages need ten times as much:
+    /// rings this small belong to those who build them by the thousand.
+    const SMALL_BYTES_MAX: usize = 256 << 10;
+
+    /// Two cache lines, which is what the layout keeps apart.
+    type Lines = CachePadded<[AtomicU64; 16]>;
+
+    enum Memory {
+        Small(Box<[Lines]>),
+        Mapped(MmapRaw),
+    }
+
+    /// Memory that stays where it is, aligned to 128 bytes at least, a whole number of words.
     pub(crate) struct Region {
-        map: MmapRaw,
+        memory: Memory,
+        bytes: usize,
     }
 
     impl Region {
         /// Zeroed memory of this process, populated.
         pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
+            if bytes <= SMALL_BYTES_MAX {
+                let lines = (0..bytes.div_ceil(size_of::<Lines>())).map(|_| Lines::default());
+                return Ok(Region { memory: Memory::Small(lines.collect()), bytes });
+            }
             let map = MmapRaw::from(MmapOptions::new().len(bytes).map_anon()?);
             // Only advice: where there are no huge pages, small ones do.
             let _ = map.advise(Advice::HugePage);
             Self::populate(&map, Advice::PopulateWrite);
-            Ok(Region { map })
+            Ok(Region::mapped(map))
+        }
+
+        fn mapped(map: MmapRaw) -> Self {
+            let bytes = map.len();
+            Region { memory: Memory::Mapped(map), bytes }
         }
 
         /// The writer's map of a file that has been given its space.
@@ -28,7 +53,7 @@ mod mapped {
             let map = MmapOptions::new().len(bytes).map_raw(file)?;
             let _ = map.advise(Advice::HugePage);
             Self::populate(&map, Advice::PopulateWrite);
-            Ok(Region { map })
+            Ok(Region::mapped(map))
         }
 
         /// A reader's map. Populated only where the file has all its blocks: reading a hole would allocate it.
@@ -37,7 +62,7 @@ mod mapped {
             if populate {
                 Self::populate(&map, Advice::PopulateRead);
             }
-            Ok(Region { map })
+            Ok(Region::mapped(map))
         }
 
         /// Faults the pages in now, so that no hop pays for it. A kernel before 5.14 refuses, and pays later.
@@ -45,12 +70,15 @@ mod mapped {
             let _ = map.advise(advice);
         }
 
-        pub(crate) fn words(&self) -> *const crate::sync::AtomicU64 {
-            self.map.as_ptr().cast()
+        pub(crate) fn words(&self) -> *const AtomicU64 {
+            match &self.memory {
+                Memory::Small(lines) => lines.as_ptr().cast(),
+                Memory::Mapped(map) => map.as_ptr().cast(),
+            }
         }
 
         pub(crate) fn bytes(&self) -> usize {
-            self.map.len()
+            self.bytes
         }
     }
 }
