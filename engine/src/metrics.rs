@@ -90,6 +90,11 @@ impl StageLatency {
         StageLatency { arrivals, histograms: std::array::from_fn(|_| histogram()), settled: passed, passed }
     }
 
+    /// When what passes arrived.
+    pub fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
+    }
+
     /// Everything up to `seq` has passed this stage in this poll.
     #[inline]
     pub fn pass(&mut self, seq: Seq) {

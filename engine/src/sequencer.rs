@@ -125,7 +125,8 @@ pub struct Sequencer<R: Rx> {
 }
 
 impl<R: Rx> Sequencer<R> {
-    /// Receives from `rx` and writes to `log`, knowing the sessions that history knows.
+    /// Receives from `rx` and writes to `log`, knowing the sessions that history knows. When each input arrived it notes for `latency`, and for
+    /// whoever else looks at those arrivals.
     pub fn new(
         rx: R,
         log: LogWriter,
@@ -133,7 +134,7 @@ impl<R: Rx> Sequencer<R> {
         history: &Sessions,
         control: rtrb::Producer<Control>,
         deadline: Deadline,
-        arrivals: Arrivals,
+        latency: StageLatency,
     ) -> Self {
         let receiver_config = receiver_config(&config);
         let sessions: BTreeMap<SessionId, SessionLink> = history
@@ -144,14 +145,13 @@ impl<R: Rx> Sequencer<R> {
             })
             .collect();
         let known = sessions.len();
-        let latency = StageLatency::new(arrivals.clone(), Seq(log.next_seq().0 - 1));
         Sequencer {
             rx,
             desk: Desk {
                 config,
                 sessions,
                 control,
-                arrivals,
+                arrivals: latency.arrivals().clone(),
                 counters: SequencerCounters::default(),
                 untold: Vec::with_capacity(config.sessions_max.max(known)),
                 ask_at: Nanos::MAX,

@@ -435,7 +435,7 @@ where
         reorder_bytes: config.session_reorder_bytes,
     };
     let mut sequencer =
-        Sequencer::new(rx, log, sequencer_config, machine.sessions(), control_tx, deadline.clone(), arrivals.clone());
+        Sequencer::new(rx, log, sequencer_config, machine.sessions(), control_tx, deadline.clone(), latency(last));
     let executor = Executor::new(frames, machine, output_writer, deadline, latency(last));
     let egress = Egress::new(tx, records, ring.watermarks.clone(), ring.commit, control_rx, sessions, latency(last));
     let feed = feed_nic.zip(config.feed.as_ref()).map(|(nic, feed)| {

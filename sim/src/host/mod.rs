@@ -247,7 +247,7 @@ impl<S: Service> Host<S> {
             machine.sessions(),
             control_tx,
             deadline.clone(),
-            arrivals.clone(),
+            latency(last.next()),
         );
         let feed = config.feed.as_ref().map(|feed| open_feed(boot, feed, epoch, last.next()));
         let publisher = LogPublisher::new(published, feed);

@@ -111,7 +111,7 @@ impl Stages {
         };
         let sessions = SessionLinks::new(egress_config(&config, epoch, OrderBook::SCHEMA_VERSION));
         let sequencer =
-            Sequencer::new(rx, log, sequencer_config, machine.sessions(), control, deadline.clone(), arrivals.clone());
+            Sequencer::new(rx, log, sequencer_config, machine.sessions(), control, deadline.clone(), latency());
         let executor = Executor::new(frames, machine, writer, deadline, latency());
         let egress = Egress::new(tx, records, ring.watermarks, ring.commit, heard, sessions, latency());
         let client = Client::new(client_rx, client_tx, server, &ClientConfig { session: 1, ..ClientConfig::default() });
