@@ -32,8 +32,8 @@ struct Seen {
 /// One client's, over all its incarnations, in the world's time.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// When it first sent a command, by epoch and seq.
-    called_ns: BTreeMap<(u32, u64), Nanos>,
+    /// When it sent each command, by epoch and seq, in that order.
+    called_ns: Vec<((u32, u64), Nanos)>,
     acknowledged: Vec<Acknowledged>,
     seen: Vec<Seen>,
 }
@@ -41,7 +41,8 @@ pub(crate) struct History {
 impl History {
     /// It sends a command.
     pub(crate) fn call(&mut self, epoch: u32, client_seq: u64, at_ns: Nanos) {
-        self.called_ns.insert((epoch, client_seq), at_ns);
+        debug_assert!(self.called_ns.last().is_none_or(|(last, _)| *last < (epoch, client_seq)));
+        self.called_ns.push(((epoch, client_seq), at_ns));
     }
 
     /// It hears that its commands before `next` are acknowledged.
@@ -67,17 +68,42 @@ struct Order<'a> {
     spans: Vec<Span>,
     /// Whose command each span is, or whose session it opens, where it is any of that.
     owners: Vec<Option<Command>>,
-    index: BTreeMap<Command, usize>,
+    index: Index,
+}
+
+/// Which span each command is that a client sent. They are numbered from 1 on: sessions, each one's epochs, each epoch's commands.
+struct Index(Vec<Vec<Vec<Option<usize>>>>);
+
+impl Index {
+    /// Room for what these clients sent.
+    fn of(customers: &[Customer]) -> Self {
+        let sessions = customers.iter().map(|customer| customer.session).max().unwrap_or(0);
+        let mut index = vec![Vec::new(); sessions as usize];
+        for customer in customers {
+            let epochs: &mut Vec<Vec<_>> = &mut index[customer.session as usize - 1];
+            for &((epoch, client_seq), _) in &customer.history.called_ns {
+                epochs.resize_with(epochs.len().max(epoch as usize), Vec::new);
+                epochs[epoch as usize - 1].resize(client_seq as usize, None);
+            }
+        }
+        Index(index)
+    }
+
+    /// The place of a command; none for one that nobody sent.
+    fn place(&mut self, (session, epoch, client_seq): Command) -> Option<&mut Option<usize>> {
+        let epochs = self.0.get_mut((session as usize).checked_sub(1)?)?;
+        epochs.get_mut((epoch as usize).checked_sub(1)?)?.get_mut((client_seq as usize).checked_sub(1)?)
+    }
 }
 
 /// Holds what clients saw against the order of the log: what was answered before something else was asked for stands before it, and answers
 /// are to the commands that stand where they say. Of commands that nobody answered nothing is asked. What is told to one client counts for all of
 /// them: its frame stands before everything that anyone asks for later.
 pub(crate) fn check_histories(ledger: &Ledger, customers: &[Customer]) -> Result<(), Wrong> {
-    let mut order = Order::of(ledger);
+    let mut order = Order::of(ledger, customers);
     for customer in customers {
         let history = &customer.history;
-        history.called_ns.iter().for_each(|(&command, &at_ns)| order.call(customer.session, command, at_ns));
+        history.called_ns.iter().for_each(|&(command, at_ns)| order.call(customer.session, command, at_ns));
         let mut known: BTreeMap<(u32, u32), u64> = BTreeMap::new();
         for acknowledged in &history.acknowledged {
             let from = known.entry((acknowledged.epoch, acknowledged.reign)).or_insert(1);
@@ -91,8 +117,8 @@ pub(crate) fn check_histories(ledger: &Ledger, customers: &[Customer]) -> Result
 }
 
 impl<'a> Order<'a> {
-    fn of(ledger: &'a Ledger) -> Self {
-        let (mut spans, mut owners, mut index) = (Vec::new(), Vec::new(), BTreeMap::new());
+    fn of(ledger: &'a Ledger, customers: &[Customer]) -> Self {
+        let (mut spans, mut owners, mut index) = (Vec::new(), Vec::new(), Index::of(customers));
         for bytes in ledger.frames() {
             let frame = Frame::view(bytes).expect("it was decoded");
             let origin = match frame.kind {
@@ -103,8 +129,9 @@ impl<'a> Order<'a> {
             let owner = origin.map(|Origin { session: SessionId(session), client_epoch, client_seq }| {
                 (session, client_epoch, client_seq)
             });
-            if let Some(command) = owner.filter(|_| frame.kind == Kind::SessionInput) {
-                index.insert(command, spans.len());
+            let command = owner.filter(|_| frame.kind == Kind::SessionInput);
+            if let Some(place) = command.and_then(|command| index.place(command)) {
+                *place = Some(spans.len());
             }
             owners.push(owner);
             // What no client asked for was asked for in the beginning.
@@ -115,10 +142,11 @@ impl<'a> Order<'a> {
 
     fn call(&mut self, session: u64, (epoch, client_seq): (u32, u64), called_ns: Nanos) {
         let command = (session, epoch, client_seq);
-        match self.index.get(&command) {
-            Some(&at) => self.spans[at].called_ns = called_ns,
+        let place = self.index.place(command).expect("there is room for what was sent");
+        match *place {
+            Some(at) => self.spans[at].called_ns = called_ns,
             None => {
-                self.index.insert(command, self.spans.len());
+                *place = Some(self.spans.len());
                 self.spans.push(Span { called_ns, returned_ns: None, place: None });
                 self.owners.push(Some(command));
             }
@@ -138,8 +166,8 @@ impl<'a> Order<'a> {
     fn acknowledge(&mut self, session: u64, from: u64, acknowledged: Acknowledged, may_lack: bool) {
         let Acknowledged { epoch, next, reign, at_ns } = acknowledged;
         for client_seq in from..next {
-            let at = self.index.get(&(session, epoch, client_seq));
-            if let Some(&at) = at.filter(|&&at| !may_lack || self.spans[at].place.is_some()) {
+            let at = self.index.place((session, epoch, client_seq)).and_then(|at| *at);
+            if let Some(at) = at.filter(|&at| !may_lack || self.spans[at].place.is_some()) {
                 self.mark_seen(at, reign, at_ns);
             }
         }

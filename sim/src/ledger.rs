@@ -11,6 +11,29 @@ use crate::customer::{Customer, Told};
 /// What is wrong: the check's name, and what was found.
 pub(crate) type Wrong = (&'static str, String);
 
+/// Frames one behind the other, in one piece of memory.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Frames {
+    pub(crate) fn push(&mut self, frame: &[u8]) {
+        self.bytes.extend_from_slice(frame);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
+    }
+}
+
 /// Every frame that was sequenced and not lost, as it was first seen.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
@@ -86,7 +109,7 @@ impl Ledger {
         &mut self,
         recovered: Seq,
         first: Seq,
-        found: &[Vec<u8>],
+        found: &Frames,
         has_cut_off_starts: bool,
     ) -> Result<Seq, Wrong> {
         if recovered < self.durable {
@@ -103,12 +126,12 @@ impl Ledger {
             let what = format!("{} frames can be read of {wanted} that were recovered from {first} on", found.len());
             return Err(("the log can be read", what));
         }
-        let found: Vec<Vec<u8>> = self.frames[..covered].iter().chain(&found[..wanted]).cloned().collect();
-        let same = self.frames.iter().zip(&found).take_while(|(seen, found)| seen == found).count();
-        let is_beginning = |bytes: &Vec<u8>| Frame::decode(bytes).is_ok_and(|frame| frame.kind == Kind::EpochChange);
-        let is_explained =
-            has_cut_off_starts && same as u64 >= self.durable.0 && found[same..].iter().all(is_beginning);
-        if same < found.len() && !is_explained {
+        let found = || found.iter().take(wanted);
+        let read_back = self.frames[covered..].iter().zip(found()).take_while(|(seen, found)| seen == found).count();
+        let (same, others) = (covered + read_back, || found().skip(read_back));
+        let is_beginning = |bytes: &[u8]| Frame::decode(bytes).is_ok_and(|frame| frame.kind == Kind::EpochChange);
+        let is_explained = has_cut_off_starts && same as u64 >= self.durable.0 && others().all(is_beginning);
+        if read_back < wanted && !is_explained {
             if same < self.frames.len() {
                 return Err(("the order is the same everywhere", format!("seq {} came back different", same + 1)));
             }
@@ -120,39 +143,59 @@ impl Ledger {
         self.frames.truncate(same);
         let last = self.frames.last().map(|bytes| Frame::view(bytes).expect("it was decoded").timestamp);
         self.last_stamp = last.unwrap_or(Timestamp(0));
-        found[same..].iter().try_for_each(|bytes| self.enter(bytes))?;
+        others().try_for_each(|bytes| self.enter(bytes))?;
         Ok(Seq(same as u64))
     }
 }
 
-/// What the log comes to, computed from its beginning.
+/// What the log comes to, computed from its beginning, each frame once: it goes on from where it stands.
 pub(crate) struct Replay<S: Service> {
-    pub(crate) machine: Machine<S>,
+    machine: Machine<S>,
     /// What each session has to be told.
     told: BTreeMap<SessionId, BTreeMap<u64, Told>>,
 }
 
 impl<S: Service> Replay<S> {
+    /// Before the first frame.
+    pub(crate) fn begin(service: &S::Config, limits: StepLimits) -> Self {
+        Replay { machine: Machine::genesis(service, limits), told: BTreeMap::new() }
+    }
+
     /// Applies the frames up to `last`.
     pub(crate) fn of(frames: &[Vec<u8>], last: Seq, service: &S::Config, limits: StepLimits) -> Result<Self, Wrong> {
-        let mut replay = Replay { machine: Machine::genesis(service, limits), told: BTreeMap::new() };
-        for bytes in &frames[..last.0 as usize] {
+        let mut replay = Replay::begin(service, limits);
+        replay.go_to(frames, last, service)?;
+        Ok(replay)
+    }
+
+    /// Frames after `seq` may be others from now on: what was made of them is forgotten, by beginning anew.
+    pub(crate) fn forget_after(&mut self, seq: Seq, service: &S::Config) {
+        if self.machine.applied() > seq {
+            *self = Replay::begin(service, self.machine.limits());
+        }
+    }
+
+    /// Comes to stand after `last`.
+    pub(crate) fn go_to(&mut self, frames: &[Vec<u8>], last: Seq, service: &S::Config) -> Result<(), Wrong> {
+        self.forget_after(last, service);
+        let from = self.machine.applied().0 as usize;
+        for bytes in &frames[from..last.0 as usize] {
             let frame = Frame::view(bytes).expect("it was decoded");
             loop {
-                let progress = replay.machine.step(&frame);
+                let progress = self.machine.step(&frame);
                 let progress = progress.map_err(|error| ("the log can be replayed", error.to_string()))?;
-                for output in replay.machine.outputs(frame.seq) {
+                for output in self.machine.outputs(frame.seq) {
                     let Target::Session(session) = output.target else { continue };
                     let told =
                         Told { log_seq: output.seq.0, client_seq: output.client_seq, output: output.bytes.to_vec() };
-                    replay.told.entry(session).or_default().insert(output.event_seq, told);
+                    self.told.entry(session).or_default().insert(output.event_seq, told);
                 }
                 if progress == Progress::Applied {
                     break;
                 }
             }
         }
-        Ok(replay)
+        Ok(())
     }
 
     /// A state that was computed live, after the same frame, is this one. Returns a digest of it and of all outputs.

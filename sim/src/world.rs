@@ -15,7 +15,7 @@ use crate::coverage::Coverage;
 use crate::customer::Customer;
 use crate::disk::{DiskConfig, Medium};
 use crate::host::{DATAGRAM_BYTES, Host, Pollable, Retention, Surroundings, config};
-use crate::ledger::{Ledger, Wrong};
+use crate::ledger::{Ledger, Replay, Wrong};
 use crate::nic::{Network, QueueConfig};
 use crate::replica::{Fleet, WorldView, feed_config};
 use crate::rng::{Ppm, Rng, Seed};
@@ -72,6 +72,8 @@ pub(crate) struct World<'a, S: Service, G> {
     customers: Vec<Customer>,
     fleet: Fleet<S>,
     ledger: Ledger,
+    /// What the log comes to, whose states those of boxes are held against.
+    replay: Replay<S>,
     retention: Retention<S>,
     /// Snapshots that were made to rot.
     rotten: usize,
@@ -149,6 +151,7 @@ where
                 block: Ppm::percent(*shape.pick(&[0, 0, 20])),
             },
             customers: (0..clients).map(customer).collect(),
+            replay: Replay::begin(service, appliance.limits),
             retention: Retention::new(&appliance, service),
             rotten: 0,
             appliance,

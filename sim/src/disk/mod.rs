@@ -12,6 +12,7 @@
 
 mod inode;
 mod medium;
+mod pool;
 mod port;
 
 use ticktape_core::Nanos;

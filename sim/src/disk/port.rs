@@ -8,6 +8,7 @@ use ticktape_journal::disk::{BufferId, Completion, DiskError, FileId, Op, OpenMo
 use ticktape_journal::limits::{BUFFERS_MAX, DISK_DEPTH};
 
 use super::medium::{Errno, Medium, State};
+use super::pool::Pooled;
 use super::{Loss, SECTOR_BYTES};
 use crate::clock::WorldTime;
 use crate::rng::Ppm;
@@ -54,7 +55,7 @@ struct Open {
 
 #[derive(Debug)]
 struct Buffer {
-    bytes: Box<[u8]>,
+    memory: Pooled,
     lent: bool,
 }
 
@@ -107,15 +108,19 @@ impl SimDisk {
     fn lend(&mut self, buffer: BufferId, start: usize, len: usize, lent: bool) {
         let buffer = self.buffers[buffer.0 as usize].as_mut().expect("the buffer exists");
         assert!(buffer.lent != lent, "one operation at a time has a buffer");
-        assert!(start + len <= buffer.bytes.len(), "the range is within the buffer");
+        assert!(start + len <= buffer.memory.len(), "the range is within the buffer");
         buffer.lent = lent;
     }
 
     /// The medium knows when it is needed next.
     fn note_next(&self, state: &mut State) {
-        match self.pending.first() {
-            Some(first) => drop(state.next_completions.insert(self.id, first.at)),
-            None => drop(state.next_completions.remove(&self.id)),
+        let next = self.pending.first().map(|first| first.at);
+        let known = state.next_completions.iter().position(|(id, _)| *id == self.id);
+        match (known, next) {
+            (Some(place), Some(at)) => state.next_completions[place].1 = at,
+            (Some(place), None) => drop(state.next_completions.swap_remove(place)),
+            (None, Some(at)) => state.next_completions.push((self.id, at)),
+            (None, None) => {}
         }
     }
 
@@ -142,7 +147,7 @@ impl SimDisk {
         match work {
             Work::CreateDir(path) => {
                 // A file system keeps the directories above its mount, and whoever sets a box up syncs once.
-                state.dirs.extend(path.ancestors().map(PathBuf::from));
+                state.dirs.extend(path.ancestors().map(|dir| dir.as_os_str().to_owned()));
             }
             Work::Lock(path) => {
                 if state.locks.get(&path).is_some_and(|&holder| holder != self.id) {
@@ -230,7 +235,9 @@ impl SimDisk {
             return Err(libc::EIO);
         }
         let buffer = self.buffers[buffer.0 as usize].as_mut().expect("the buffer exists");
-        Ok(Outcome::Transferred(state.inodes[open.inode].read(offset, &mut buffer.bytes[start..start + len])))
+        let inode = &state.inodes[open.inode];
+        let there = inode.len().saturating_sub(offset).min(len);
+        Ok(Outcome::Transferred(inode.read(offset, buffer.memory.bytes_mut(start..start + there))))
     }
 
     fn write_now(
@@ -246,7 +253,7 @@ impl SimDisk {
         }
         self.check_aligned(state, open, [start, len, offset])?;
         state.make_room(open.inode, offset + len)?;
-        let bytes = &self.buffer(buffer).bytes[start..start + len];
+        let bytes = &self.buffer(buffer).memory.bytes()[start..start + len];
         if fails(state, |faults| faults.write_error) {
             write_some(state, open.inode, offset, bytes);
             return Err(libc::EIO);
@@ -297,7 +304,7 @@ impl SimDisk {
                 let open = self.file(*file);
                 let is_fine = open.writable && self.check_aligned(state, open, [*start, *len, *offset]).is_ok();
                 if is_fine && state.make_room(open.inode, offset + len).is_ok() {
-                    write_some(state, open.inode, *offset, &self.buffer(*buffer).bytes[*start..start + len]);
+                    write_some(state, open.inode, *offset, &self.buffer(*buffer).memory.bytes()[*start..start + len]);
                 }
             }
             Work::Rename(from, to) if happens => {
@@ -354,7 +361,7 @@ impl Drop for SimDisk {
     fn drop(&mut self) {
         let medium = self.medium.clone();
         let mut state = medium.lock();
-        state.next_completions.remove(&self.id);
+        state.next_completions.retain(|(id, _)| *id != self.id);
         if state.generation != self.generation {
             return;
         }
@@ -438,7 +445,7 @@ impl Disk for SimDisk {
         if slot >= BUFFERS_MAX {
             return Err(DiskError { op: "allocate buffer", errno: libc::ENOBUFS });
         }
-        let buffer = Some(Buffer { bytes: vec![0; bytes].into(), lent: false });
+        let buffer = Some(Buffer { memory: Pooled::zeroed(bytes), lent: false });
         match free {
             Some(slot) => self.buffers[slot] = buffer,
             None => self.buffers.push(buffer),
@@ -454,13 +461,14 @@ impl Disk for SimDisk {
     fn bytes(&self, buffer: BufferId) -> &[u8] {
         let buffer = self.buffer(buffer);
         assert!(!buffer.lent, "an operation has the buffer");
-        &buffer.bytes
+        buffer.memory.bytes()
     }
 
     fn bytes_mut(&mut self, buffer: BufferId) -> &mut [u8] {
         let buffer = self.buffers[buffer.0 as usize].as_mut().expect("the buffer exists");
         assert!(!buffer.lent, "an operation has the buffer");
-        &mut buffer.bytes
+        let whole = 0..buffer.memory.len();
+        buffer.memory.bytes_mut(whole)
     }
 
     fn describe(&self) -> String {

@@ -42,7 +42,7 @@ use crate::replica::{Led, feed_source};
 use crate::rng::{Rng, Seed};
 
 pub(crate) use oracle::Oracle;
-pub(crate) use retention::{NOTHING, Retention, Surroundings, may_rot, read_log};
+pub(crate) use retention::{NOTHING, Retention, Surroundings, may_rot, read_log, read_log_from};
 pub(crate) use shadow::Beside;
 pub(crate) use stop::{STOP_LOSES_NOTHING, check_sealed};
 
@@ -185,6 +185,8 @@ pub(crate) struct Host<S: Service> {
     /// What the state was rebuilt from, and how many newer snapshots were passed over.
     pub(crate) snapshot: Seq,
     pub(crate) passed_over: usize,
+    /// The first frame of the log.
+    pub(crate) first: Seq,
     /// The last frame that was recovered.
     pub(crate) recovered: Seq,
     /// Whether recovery cut something off.
@@ -279,6 +281,7 @@ impl<S: Service> Host<S> {
             compacts: config.snapshots.is_some_and(|snapshots| snapshots.compact),
             snapshot,
             passed_over,
+            first: recovered.first_seq,
             recovered: last,
             cut: recovered.cut.is_some(),
             epoch,

@@ -13,8 +13,8 @@ use ticktape_journal::disk::Op;
 use ticktape_journal::{Disk, JournalError, JournalReader, Salts, Snapshot, names, snapshot};
 
 use super::{Host, Oracle};
-use crate::disk::{Loss, Medium};
-use crate::ledger::Wrong;
+use crate::disk::{Loss, Medium, SimDisk};
+use crate::ledger::{Frames, Wrong};
 use crate::rng::{Ppm, Rng};
 
 /// Nothing survives that was not synced.
@@ -23,6 +23,7 @@ pub(crate) const NOTHING: Loss = Loss { survives: Ppm::NEVER, torn: Ppm::NEVER, 
 /// The name of the check that every snapshot is what the log comes to.
 const NO_LIE: &str = "snapshots never lie";
 const NEEDED: &str = "compaction keeps what recovery needs";
+const READABLE: &str = "the log can be read";
 const BOUNDED: &str = "disk stays bounded";
 
 /// Segments at rest beside those that hold what is not covered: the newest that is covered stays, as the journal's own witness,
@@ -241,14 +242,34 @@ pub(crate) fn may_rot(medium: &Medium, config: &ApplianceConfig, rng: &mut Rng) 
 
 /// Every frame on the disk, and the seq of the first.
 pub(crate) fn read_log(medium: &Medium, dir: &Path) -> Result<(Seq, Vec<Vec<u8>>), Wrong> {
-    let wrong = |error: JournalError| ("the log can be read", error.to_string());
     let copy = medium.copy();
-    let first = JournalReader::open_on(copy.open(), dir, Seq::MAX).map_err(wrong)?.first_seq();
+    let first = JournalReader::open_on(copy.open(), dir, Seq::MAX).map_err(unreadable)?.first_seq();
     let first = first.unwrap_or(Seq::FIRST);
-    let mut reader = JournalReader::open_on(copy.open(), dir, first).map_err(wrong)?;
+    let reader = JournalReader::open_on(copy.open(), dir, first).map_err(unreadable)?;
     let mut found = Vec::new();
-    while let Some(frame) = reader.next().map_err(wrong)? {
-        found.push(frame.to_vec());
-    }
+    read_to_end(reader, |frame| found.push(frame.to_vec()))?;
     Ok((first, found))
+}
+
+/// Every frame on the disk of a box that has just started, and says that the first of them is `first`.
+pub(crate) fn read_log_from(medium: &Medium, dir: &Path, first: Seq) -> Result<Frames, Wrong> {
+    let reader = JournalReader::open_on(medium.copy().open(), dir, first).map_err(unreadable)?;
+    if reader.first_seq() != Some(first) {
+        let what = format!("it begins at {:?}, recovery says at seq {first}", reader.first_seq());
+        return Err((READABLE, what));
+    }
+    let mut found = Frames::default();
+    read_to_end(reader, |frame| found.push(frame))?;
+    Ok(found)
+}
+
+fn read_to_end(mut reader: JournalReader<SimDisk>, mut on_frame: impl FnMut(&[u8])) -> Result<(), Wrong> {
+    while let Some(frame) = reader.next().map_err(unreadable)? {
+        on_frame(frame);
+    }
+    Ok(())
+}
+
+fn unreadable(error: JournalError) -> Wrong {
+    (READABLE, error.to_string())
 }

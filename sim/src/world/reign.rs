@@ -8,8 +8,8 @@ use ticktape_journal::JournalError;
 use super::{BOX, SERVER, World};
 use crate::disk::{DiskFaults, Loss};
 use crate::history::check_histories;
-use crate::host::{Boot, Host, STOP_LOSES_NOTHING, check_sealed, read_log};
-use crate::ledger::{Replay, Wrong};
+use crate::host::{Boot, Host, STOP_LOSES_NOTHING, check_sealed, read_log_from};
+use crate::ledger::Wrong;
 use crate::rng::{Ppm, Rng, Seed};
 use crate::trace::{What, Who};
 
@@ -90,7 +90,8 @@ where
     }
 
     fn begin(&mut self, mut host: Host<S>) -> Result<(), Wrong> {
-        let (first, found) = read_log(&self.medium, &self.appliance.dir)?;
+        let first = host.first;
+        let found = read_log_from(&self.medium, &self.appliance.dir, first)?;
         self.meet("recoveries", 1);
         self.meet("recoveries from a snapshot", u64::from(host.snapshot > Seq::ZERO));
         self.meet("snapshot fallbacks", u64::from(host.passed_over > 0));
@@ -113,6 +114,7 @@ where
         }
         self.reign = epoch;
         self.retention.oracle.forget_after(left, self.service);
+        self.replay.forget_after(left, self.service);
         self.has_cut_off_starts = false;
         for customer in &self.customers {
             let told = customer.told.iter().find(|&(_, told)| told.log_seq > recovered.0);
@@ -125,8 +127,8 @@ where
             }
         }
         check_histories(&self.ledger, &self.customers)?;
-        let replay = Replay::<S>::of(self.ledger.frames(), recovered, self.service, self.appliance.limits)?;
-        let digest = replay.check_equals(host.machine())?;
+        self.replay.go_to(self.ledger.frames(), recovered, self.service)?;
+        let digest = self.replay.check_equals(host.machine())?;
         self.fold(digest);
         self.with_retention(|retention, frames, world| retention.check_start(world, frames, first))?;
         self.observe(&mut host)?;
@@ -200,8 +202,8 @@ where
     /// The box is about to go: what it has computed must be what the log comes to.
     fn leave(&mut self, host: &Host<S>) -> Result<(), Wrong> {
         let live = host.machine();
-        let replay = Replay::<S>::of(self.ledger.frames(), live.applied(), self.service, self.appliance.limits)?;
-        let digest = replay.check_equals(live)?;
+        self.replay.go_to(self.ledger.frames(), live.applied(), self.service)?;
+        let digest = self.replay.check_equals(live)?;
         self.fold(digest);
         let coverage = &mut self.coverage;
         host.count(&mut |name, times| *coverage.entry(name).or_insert(0) += times);

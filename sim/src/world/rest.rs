@@ -1,11 +1,11 @@
 //! How it ends: faults stop, and everything has to come to rest.
 
-use ticktape::{Invariants, Service};
+use ticktape::{Invariants, Seq, Service};
 
 use super::{World, surroundings};
 use crate::disk::DiskFaults;
 use crate::history::check_histories;
-use crate::ledger::{Replay, Wrong, check_effects};
+use crate::ledger::{Wrong, check_effects};
 use crate::replica::WorldView;
 use crate::rng::Rng;
 use crate::trace::{What, Who};
@@ -37,6 +37,8 @@ where
         self.lose_power()?;
         self.start(true)?;
         self.come_to_rest()?;
+        // And all of the log once more in one go.
+        self.replay.forget_after(Seq::ZERO, self.service);
         self.check_all()?;
         with_fleet!(self, end())?;
         self.kill("ended")
@@ -87,11 +89,11 @@ where
 
     pub(crate) fn check_all(&mut self) -> Result<(), Wrong> {
         check_effects(&self.ledger, &self.customers)?;
-        let replay = Replay::<S>::of(self.ledger.frames(), self.ledger.last(), self.service, self.appliance.limits)?;
-        self.customers.iter().try_for_each(|customer| replay.check_told(&self.ledger, customer))?;
+        self.replay.go_to(self.ledger.frames(), self.ledger.last(), self.service)?;
+        self.customers.iter().try_for_each(|customer| self.replay.check_told(&self.ledger, customer))?;
         check_histories(&self.ledger, &self.customers)?;
         if let Some(host) = &self.host {
-            let digest = replay.check_equals(host.machine())?;
+            let digest = self.replay.check_equals(host.machine())?;
             self.fold(digest);
         }
         with_fleet!(self, check_all())
