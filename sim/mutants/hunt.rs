@@ -36,6 +36,9 @@ struct Args {
     /// What may strike
     #[arg(long, value_parser = Faults::parse)]
     faults: Option<Faults>,
+    /// Inputs and strokes of fate in a run
+    #[arg(long, default_value_t = SimConfig::new(0).steps)]
+    steps: u32,
     /// The first seed
     #[arg(long, default_value_t = 0)]
     from: u64,
@@ -52,7 +55,7 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let usual = SimConfig::new(args.from);
     let faults = args.faults.unwrap_or(usual.faults);
-    let config = SimConfig { faults, snapshots: args.snapshots, replicas: args.replicas, ..usual };
+    let config = SimConfig { steps: args.steps, faults, snapshots: args.snapshots, replicas: args.replicas, ..usual };
     let (begun, limit) = (Instant::now(), Duration::from_secs(args.seconds));
     let (mut batch, mut found) = (Batch::default(), None);
     while batch.runs < args.seeds && found.is_none() && time_on_core(begun) < limit {

@@ -56,6 +56,8 @@ pub const RARE: &[Rare] = &[
     by("snapshot fallbacks", |run| run.snapshots != Some(false) && run.faults.rot),
     by("recoveries from a snapshot", |run| run.snapshots != Some(false)),
     by("segments compacted", |run| run.snapshots != Some(false)),
+    // A box has to live for some laps of its ring.
+    by("shadow overruns", |run| run.steps >= 2000 && run.snapshots != Some(false) && run.faults.stall),
     by("states compared at marks", |run| run.snapshots != Some(false)),
     // A world with replicas is of tier `local`.
     by("frames lost, as tier memory may", |run| run.replicas == 0 && (run.faults.power || run.faults.kill)),

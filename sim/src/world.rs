@@ -82,7 +82,7 @@ pub(crate) struct World<'a, S: Service, G> {
     inputs: Rng,
     /// How often each part is polled, beside the others: cores of unequal speed.
     speeds: [u64; Pollable::ALL.len()],
-    stalled: Option<(usize, u32)>,
+    stalled_until: [u32; Pollable::ALL.len()],
     has_bad_disk: bool,
     idle: u32,
     starts: u64,
@@ -165,7 +165,7 @@ where
             fate: seed.stream("fate"),
             inputs: seed.stream("inputs"),
             speeds: std::array::from_fn(|_| shape.between(1, 12)),
-            stalled: None,
+            stalled_until: [0; Pollable::ALL.len()],
             has_bad_disk: shape.chance(Ppm::percent(30)),
             idle: 0,
             starts: 0,

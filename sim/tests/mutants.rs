@@ -60,6 +60,10 @@ struct Mutant {
     snapshots: Option<bool>,
     /// How many replicas there are; none where nothing is said.
     replicas: Option<usize>,
+    /// What may strike; everything where nothing is said.
+    faults: Option<String>,
+    /// How long a run is; as usual where nothing is said.
+    steps: Option<u32>,
     edit: Vec<Edit>,
 }
 
@@ -94,7 +98,9 @@ impl Mutant {
         let service = self.service.iter().flat_map(|name| ["--service".to_string(), name.clone()]);
         let snapshots = self.snapshots.iter().flat_map(|taken| ["--snapshots".to_string(), taken.to_string()]);
         let replicas = self.replicas.iter().flat_map(|count| ["--replicas".to_string(), count.to_string()]);
-        service.chain(snapshots).chain(replicas).collect()
+        let faults = self.faults.iter().flat_map(|kinds| ["--faults".to_string(), kinds.clone()]);
+        let steps = self.steps.iter().flat_map(|steps| ["--steps".to_string(), steps.to_string()]);
+        service.chain(snapshots).chain(replicas).chain(faults).chain(steps).collect()
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod network;
 mod port;
+mod repairs;
 
 use ticktape_core::Nanos;
 

@@ -8,6 +8,7 @@ use ticktape_core::Nanos;
 
 use super::LinkFaults;
 use super::port::{QueueConfig, SimNic};
+use super::repairs::Repairs;
 use crate::clock::WorldTime;
 use crate::rng::{Rng, Seed};
 use crate::trace::{Trace, What, Who, describe_packet};
@@ -76,6 +77,7 @@ pub(super) struct State {
     pub(super) counters: NetworkCounters,
     /// Memory of packets that were delivered.
     spare: Vec<Vec<u8>>,
+    repairs: Repairs,
     trace: Trace,
 }
 
@@ -83,6 +85,7 @@ impl State {
     /// Takes a datagram over from a port.
     pub(super) fn send(&mut self, source: SocketAddrV4, destination: SocketAddrV4, bytes: &[u8]) {
         self.counters.sent += 1;
+        self.repairs.leaves(source, destination, bytes);
         self.trace.tell(Who::Net, || What::Sent {
             from: source,
             to: destination,
@@ -180,6 +183,7 @@ impl State {
                 continue;
             }
             self.counters.delivered += 1;
+            self.repairs.arrives(packet.source, port, &packet.bytes);
             self.trace.tell(Who::Net, || What::Delivered {
                 from: packet.source,
                 to: port,
@@ -232,6 +236,7 @@ impl Network {
             last_arrival: BTreeMap::new(),
             counters: NetworkCounters::default(),
             spare: Vec::new(),
+            repairs: Repairs::default(),
             trace: Trace::default(),
         })))
     }
@@ -273,6 +278,16 @@ impl Network {
     pub fn join(&self, address: SocketAddrV4, group: SocketAddrV4) {
         assert!(group.ip().is_multicast(), "{group} is no multicast group");
         self.lock().groups.entry(group).or_default().insert(address);
+    }
+
+    /// Whoever has a port there answers requests for what was lost, and nothing else.
+    pub fn add_rewinder(&self, address: SocketAddrV4) {
+        self.lock().repairs.add_rewinder(address);
+    }
+
+    /// The first repair that nobody had asked for, in a line.
+    pub fn odd_repair(&self) -> Option<String> {
+        self.lock().repairs.odd().map(str::to_string)
     }
 
     /// What befalls packets on ways of which nothing else was said.

@@ -6,7 +6,7 @@ use ticktape::{Invariants, Seq, Service};
 use super::check::Ever;
 use super::leader::{LeaderStreams, Led};
 use super::member::Member;
-use super::place::{LEADER, Place};
+use super::place::{LEADER, Place, leader_repair};
 use super::running::Part;
 use crate::bulk::{WireFaults, Wires};
 use crate::clock::{SimClock, WorldTime};
@@ -85,6 +85,10 @@ impl<S: Service + Invariants> Fleet<S> {
     /// So many, none of which has begun.
     pub(crate) fn new(replicas: usize, seed: Seed, leader: &ApplianceConfig, world: WorldView<'_, S>) -> Self {
         let wires = Wires::new(seed, world.time, world.network);
+        if replicas > 0 {
+            world.network.add_rewinder(leader_repair());
+            (0..replicas).for_each(|index| world.network.add_rewinder(Place::of(index).serves()));
+        }
         let mut fleet = Fleet { wires, ever: Ever::default(), leader: None, members: Vec::new(), is_calm: false };
         let around = around!(fleet, world);
         let members = (0..replicas).map(|index| Member::new(index, replicas, seed, leader, &around)).collect();
@@ -125,7 +129,7 @@ impl<S: Service + Invariants> Fleet<S> {
             leader.count(&mut |name, times| *coverage.entry(name).or_insert(0) += times);
         }
         if !self.members.is_empty() {
-            network.close(super::place::leader_repair());
+            network.close(leader_repair());
             network.close(super::place::feed_source());
         }
     }
@@ -141,12 +145,16 @@ impl<S: Service + Invariants> Fleet<S> {
     }
 
     /// Polls the part that a draw below [`Fleet::weight`] means; returns the work done.
-    pub(crate) fn poll(
-        &mut self,
-        mut draw: u64,
-        leader_clock: &SimClock,
-        world: WorldView<'_, S>,
-    ) -> Result<usize, Wrong> {
+    pub(crate) fn poll(&mut self, draw: u64, leader_clock: &SimClock, world: WorldView<'_, S>) -> Result<usize, Wrong> {
+        let network = world.network;
+        let work = self.poll_one(draw, leader_clock, world)?;
+        match network.odd_repair() {
+            Some(what) => Err(("repairs are what was asked for", what)),
+            None => Ok(work),
+        }
+    }
+
+    fn poll_one(&mut self, mut draw: u64, leader_clock: &SimClock, world: WorldView<'_, S>) -> Result<usize, Wrong> {
         if draw < LEADER_WEIGHT {
             return Ok(self.leader.as_mut().map_or(0, |leader| leader.poll(leader_clock.monotonic())));
         }

@@ -157,8 +157,10 @@ where
 
     fn stall(&mut self) {
         let part = self.fate.index(Pollable::ALL.len());
-        let steps = self.fate.between(1, 20) as u32;
-        self.stalled = Some((part, self.step + steps));
+        // Nothing waits for the shadow: only in a longer while does the ring go past it.
+        let longest = if Pollable::ALL[part] == Pollable::Shadow { 400 } else { 20 };
+        let steps = self.fate.between(1, longest) as u32;
+        self.stalled_until[part] = self.step + steps;
         self.meet("stage stalled", 1);
         self.tell_fault("stall", || format!("{:?} stalled for {steps} steps", Pollable::ALL[part]));
     }

@@ -81,8 +81,7 @@ where
     }
 
     fn poll_part(&mut self, index: usize) -> Result<(), Wrong> {
-        let is_stalled = self.stalled.is_some_and(|(stalled, until)| stalled == index && self.step < until);
-        let host = if is_stalled { None } else { self.host.take() };
+        let host = if self.step < self.stalled_until[index] { None } else { self.host.take() };
         let Some(mut host) = host else {
             self.pass_time(0);
             return Ok(());

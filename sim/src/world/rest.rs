@@ -24,7 +24,7 @@ where
         self.network.heal();
         self.medium.set_faults(DiskFaults::NONE);
         self.medium.set_capacity(1 << 30);
-        self.stalled = None;
+        self.stalled_until = Default::default();
         self.fleet.calm();
         self.has_bad_disk = false;
         self.trace.tell(Who::World, || What::Calm);

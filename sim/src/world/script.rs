@@ -94,7 +94,10 @@ where
         match host {
             Host::Leader => {
                 let named = |name| Pollable::ALL.iter().position(|part| format!("{part:?}") == name);
-                self.stalled = part.map(|name| (named(name).expect("a stage of that name"), u32::MAX));
+                self.stalled_until = Default::default();
+                if let Some(name) = part {
+                    self.stalled_until[named(name).expect("a stage of that name")] = u32::MAX;
+                }
             }
             Host::Replica(index) => {
                 let stalled =
