@@ -62,8 +62,11 @@ pub fn give_up<D: Disk>(
     if facts.durable > left {
         lower_seal(&mut disk, dir, left)?;
     }
-    for segment in facts.segments[kept..].iter().rev() {
-        run(&mut disk, &segment.path, Op::Delete { path: &segment.path })?;
+    // A segment of which nothing but a part of its first write was stored when its writer ended proves, as a whole one would, what had been
+    // durable before it. That goes, too.
+    let begun = facts.strays_from(from);
+    for path in begun.chain(facts.segments[kept..].iter().rev().map(|segment| segment.path.as_path())) {
+        run(&mut disk, path, Op::Delete { path })?;
         run(&mut disk, dir, Op::SyncDir { path: dir })?;
     }
     if let Some(Edge { offset, .. }) = edge {

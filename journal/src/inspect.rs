@@ -343,8 +343,8 @@ impl Inspection<'_, '_> {
         if is_blank(disk, window, file).map_err(|error| at(path, error))? {
             return Ok(());
         }
-        let durable = evidence_without_header(disk, window, file).map_err(|error| at(path, error))?;
-        self.summary.durable = self.summary.durable.max(durable);
+        let found = evidence_without_header(disk, window, file).map_err(|error| at(path, error))?;
+        self.summary.durable = self.summary.durable.max(found.map_or(Seq::ZERO, |(_, durable)| durable));
         let named = recover::named_seq(path).unwrap_or(Seq::FIRST);
         let next_seq = self.before.get_or_insert(Before { next_seq: named, link: None }).next_seq;
         self.break_off(next_seq);

@@ -79,8 +79,10 @@ struct Stray {
     error: HeaderError,
     /// Whether the whole file is zeros.
     blank: bool,
-    /// The seq that it begins at, by its name or its first commit.
+    /// The seq that it begins at, by its name or, where a mark tells this use from the last, by its first commit.
     first_seq: Option<Seq>,
+    /// The seq that the commit behind the lost header begins with, whichever use it is of.
+    first_commit: Option<Seq>,
 }
 
 /// What a journal goes on from.
@@ -244,6 +246,12 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
+    /// Files without a sound header that hold nothing before `from`, and commits that say so.
+    pub(crate) fn strays_from(&self, from: Seq) -> impl Iterator<Item = &Path> {
+        let begins_there = move |stray: &&Stray| stray.first_commit.is_some_and(|first| first >= from);
+        self.strays.iter().filter(begins_there).map(|stray| stray.path.as_path())
+    }
+
     fn durable(&self) -> Seq {
         recovery::known_durable(&self.table(), self.durable)
     }
@@ -335,15 +343,20 @@ pub(crate) fn list_facts<D: Disk>(
                     None => facts.free.push(path.clone()),
                     Some((first, durable)) => {
                         facts.durable = facts.durable.max(durable);
-                        facts.strays.push(Stray { path: path.clone(), error, blank: false, first_seq: Some(first) });
+                        let first_seq = Some(first);
+                        let stray =
+                            Stray { path: path.clone(), error, blank: false, first_seq, first_commit: first_seq };
+                        facts.strays.push(stray);
                     }
                 }
             }
             Err(error) => {
-                let durable = evidence_without_header(disk, window, file).map_err(|error| at(&path, error))?;
-                facts.durable = facts.durable.max(durable);
+                let found = evidence_without_header(disk, window, file).map_err(|error| at(&path, error))?;
+                let (first, durable) = found.unzip();
+                facts.durable = facts.durable.max(durable.unwrap_or_default());
                 let blank = is_blank(disk, window, file).map_err(|error| at(&path, error))?;
-                facts.strays.push(Stray { first_seq: named_seq(&path), path: path.clone(), error, blank });
+                let first_seq = named_seq(&path);
+                facts.strays.push(Stray { path: path.clone(), error, blank, first_seq, first_commit: first });
             }
         }
         run(disk, &path, Op::Close { file })?;

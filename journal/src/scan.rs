@@ -201,17 +201,18 @@ pub(crate) fn is_blank<D: Disk>(disk: &mut D, window: &mut Window, file: FileId)
 }
 
 /// What a file proves whose segment header cannot be read: the commit right behind the header tells the salt, and its chain
-/// is evidence. Where that commit stands depends on the block size, which is lost, too.
+/// is evidence. Where that commit stands depends on the block size, which is lost, too. Returns the seq that the commit begins with, and up to
+/// where it and what follows prove that the journal was durable.
 pub(crate) fn evidence_without_header<D: Disk>(
     disk: &mut D,
     window: &mut Window,
     file: FileId,
-) -> Result<Seq, DiskError> {
+) -> Result<Option<(Seq, Seq)>, DiskError> {
     let mut lost = [0; ALIGNMENT_BYTES_MAX];
     let block = window.view(disk, file, 0, ALIGNMENT_BYTES_MAX)?;
     let there = block.len().min(lost.len());
     lost[..there].copy_from_slice(&block[..there]);
-    let mut durable = Seq::ZERO;
+    let mut found: Option<(Seq, Seq)> = None;
     for alignment in (0..).map(|power| ALIGNMENT_BYTES_MIN << power).take_while(|&bytes| bytes <= ALIGNMENT_BYTES_MAX) {
         let at = alignment as u64;
         let head = window.view(disk, file, at, alignment)?;
@@ -221,9 +222,10 @@ pub(crate) fn evidence_without_header<D: Disk>(
         if !may_be_first(&header, &lost[..alignment]) {
             continue;
         }
-        durable = durable.max(evidence_of_chain(disk, window, file, at, alignment, &header)?);
+        let (first, durable) = found.unwrap_or((header.base_seq, Seq::ZERO));
+        found = Some((first, durable.max(evidence_of_chain(disk, window, file, at, alignment, &header)?)));
     }
-    Ok(durable)
+    Ok(found)
 }
 
 /// What the chain that begins with the commit `first` at `at`, and what is behind it, proves to have been durable.

@@ -11,7 +11,8 @@ use std::rc::Rc;
 use common::{append, open, payload, read, scratch, small};
 use ticktape_core::Seq;
 use ticktape_journal::disk::{BufferId, Completion, DiskError, Op};
-use ticktape_journal::{Disk, FileDisk, GivenUp, JournalError, give_up};
+use ticktape_journal::format::commit::{self, CommitHeader};
+use ticktape_journal::{Disk, FileDisk, GivenUp, JournalError, give_up, names};
 
 const FRAMES: u64 = 300;
 
@@ -142,6 +143,36 @@ fn stopped_at_any_operation_it_is_gone_on_with() {
     assert!(operations > 20 && shorter > 0, "{operations} operations, {shorter} times shorter");
 }
 
+/// The last segment, as a writer leaves it that ends while the first write is under way: a spare with a commit and no header. Returns the
+/// commit's first frame.
+fn tear_last_segment(dir: &Path) -> u64 {
+    let segments = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let last = segments.filter(|path| path.extension().is_some_and(|extension| extension == "seg")).max().unwrap();
+    let mut bytes = fs::read(&last).unwrap();
+    let commit_at = (1..).map(|block| block * 512).find(|&at| bytes[at..].starts_with(&commit::MAGIC)).unwrap();
+    bytes[..commit_at].fill(0);
+    let behind = commit_at + CommitHeader::declared_bytes(&bytes[commit_at..], commit_at).unwrap();
+    bytes[behind..].fill(0);
+    fs::remove_file(&last).unwrap();
+    fs::write(dir.join("00000000000000000001.spare"), bytes).unwrap();
+    fs::remove_file(dir.join(names::SEALED)).unwrap();
+    last.file_stem().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_beginning_of_a_segment_that_was_under_way_goes_with_what_is_given_up() {
+    let whole = scratch();
+    let frames = log(whole.path());
+    let torn = tear_last_segment(whole.path()) as usize;
+    for from in [20, torn / 2, torn - 5, torn - 1, torn] {
+        let dir = copy(whole.path());
+        let left = give_up(FileDisk::new, dir.path(), &small(), Seq(from as u64)).unwrap();
+        assert_eq!(left, GivenUp { first_seq: Some(Seq(1)), next_seq: Seq(from as u64) });
+        assert_eq!(read(dir.path(), 1).unwrap(), frames[..from - 1]);
+        go_on(dir.path(), frames[..from - 1].to_vec());
+    }
+}
+
 #[test]
 fn a_journal_in_use_is_not_cut() {
     let dir = scratch();
@@ -157,7 +188,7 @@ fn a_journal_in_use_is_not_cut() {
 fn damage_before_the_cut_stays_loud() {
     let dir = scratch();
     log(dir.path());
-    let segment = ticktape_journal::names::segment(dir.path(), Seq(1));
+    let segment = names::segment(dir.path(), Seq(1));
     let mut bytes = fs::read(&segment).unwrap();
     bytes[1024] ^= 1;
     fs::write(&segment, bytes).unwrap();

@@ -17,6 +17,11 @@ fn found() -> Vec<(&'static str, &'static str, SimConfig)> {
             "orderbook",
             SimConfig { steps: 57, faults: faults("power,disk"), ..followed(2, 1_883_268_052_943_879) },
         ),
+        (
+            "a replica that gave up the end of its log missed it ever after: a part of a segment's first write said that it had been durable",
+            "bank",
+            followed(2, 700_000_490),
+        ),
     ]
 }
 
