@@ -85,6 +85,22 @@ impl Args {
         (0..4).map(config).collect()
     }
 
+    /// The arguments that repeat so many runs from a seed on.
+    pub(crate) fn again_all(&self, runs: u64, from: u64) -> String {
+        let mut again = format!("--runs {runs} --from {from}");
+        let mut add = |name, value: Option<String>| {
+            if let Some(value) = value {
+                again.push_str(&format!(" --{name} {value}"));
+            }
+        };
+        add("service", self.service.clone());
+        add("steps", self.steps.map(|steps| steps.to_string()));
+        add("clients", self.clients.map(|clients| clients.to_string()));
+        add("hosts", self.hosts.map(|hosts| hosts.to_string()));
+        add("faults", self.faults.map(|faults| faults.to_string()));
+        again
+    }
+
     /// The arguments that repeat a run of this service, only those that say something.
     pub(crate) fn again(service: &str, config: &SimConfig) -> String {
         let usual = SimConfig::new(config.seed);
@@ -126,6 +142,24 @@ mod tests {
         for config in configs {
             let args = parse(&Args::again("kv", &config));
             assert_eq!((args.services(), args.config(args.seed.unwrap())), (vec!["kv"], config));
+        }
+    }
+
+    #[test]
+    fn what_repeats_a_batch_is_read_as_the_same_runs() {
+        for line in [
+            "",
+            "--service bank --hosts 3",
+            "--minutes 2 --steps 50 --clients 2 --faults kill,full",
+            "--runs 9 --from 5",
+        ] {
+            let (args, from) = (parse(line), 1_234);
+            let again = parse(&args.again_all(77, from));
+            assert_eq!(
+                (again.runs, again.from, again.minutes, again.services()),
+                (Some(77), Some(from), None, args.services())
+            );
+            (from..from + 8).for_each(|seed| assert_eq!(again.config(seed), args.config(seed), "{line}"));
         }
     }
 

@@ -16,6 +16,9 @@ pub(crate) const USAGE: u8 = 2;
 /// Too little was met to show anything.
 pub(crate) const TOO_SHALLOW: u8 = 3;
 
+/// What repeats runs, before the arguments.
+const COMMAND: &str = "cargo run --release -p ticktape-sim --bin vopr --";
+
 /// The runs so far.
 pub(crate) struct Fuzzed {
     pub(crate) batch: Batch,
@@ -90,6 +93,9 @@ impl Fuzzed {
             batch.inputs as f64 / real_s,
             batch.virtual_ns as f64 / 1e9,
         );
+        if args.seed.is_none() {
+            eprintln!("all of them again:\n  {COMMAND} {}", args.again_all(batch.runs, self.from));
+        }
         let code = match (&batch.first_failure, self.failed) {
             (Some(failure), Some((service, runs))) => {
                 tell_failure(failure, service, runs);
@@ -135,7 +141,7 @@ fn tell_failure(failure: &Failure, service: &str, runs: u32) {
 
 /// The command that repeats a failure.
 fn again(failure: &Failure, service: &str) -> String {
-    format!("cargo run --release -p ticktape-sim --bin vopr -- {}", Args::again(service, &failure.config))
+    format!("{COMMAND} {}", Args::again(service, &failure.config))
 }
 
 /// A seed that was not used before, for who does not care which: it is printed.
