@@ -144,6 +144,11 @@ pub enum JournalError {
 pub enum Damage {
     /// Of a segment header.
     Header(HeaderError),
+    /// Of a segment's first write, header and commit: it is not there, and what comes behind it is.
+    Beginning {
+        /// Where a sound commit of the segment stands, in bytes.
+        commit_at: u64,
+    },
     /// Of a commit.
     Commit(CommitError),
     /// Of a frame.
@@ -169,6 +174,9 @@ impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Damage::Header(error) => error.fmt(f),
+            Damage::Beginning { commit_at } => {
+                write!(f, "the segment's beginning is not there, and its commit at offset {commit_at} is")
+            }
             Damage::Commit(error) => error.fmt(f),
             Damage::Frame(error) => error.fmt(f),
             Damage::OutOfOrder(seq) => write!(f, "seq {seq} stands here instead"),

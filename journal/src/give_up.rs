@@ -11,15 +11,19 @@ use std::path::Path;
 use ticktape_core::frame::padded;
 use ticktape_core::{Frame, Seq};
 
+use crate::announced;
 use crate::config::JournalConfig;
 use crate::disk::{Disk, Op, OpenMode};
 use crate::error::JournalError;
+use crate::format::seal::Sealed;
 use crate::journal::Journal;
 use crate::limits::READ_CHUNK_BYTES;
 use crate::names;
 use crate::reader::JournalReader;
-use crate::recover::{Segment, at, list_facts, open, run, write_seal};
+use crate::recover::{Segment, at, list_facts, open, run};
+use crate::recovery::Announced;
 use crate::scan::Chain;
+use crate::sealed::{remove_seal, write_seal};
 use crate::window::Window;
 
 /// What is left of a log that was cut.
@@ -49,10 +53,13 @@ pub fn give_up<D: Disk>(
     let mut window = Window::new(READ_CHUNK_BYTES);
     let facts = list_facts(&mut disk, &mut window, dir, OpenMode::Write)?;
     let kept = facts.segments.iter().filter(|segment| segment.header.first_seq < from).count();
-    let edge = match facts.segments[..kept].last() {
+    let (edge, next_salt) = match facts.segments[..kept].last() {
         Some(last) => edge(&mut disk, &mut window, last, from)?,
-        None => None,
+        None => (None, 0),
     };
+    // Nor does what was announced and lost its beginning bear witness any more.
+    let announced = [next_salt, facts.sealed.next_salt].map(|salt| Announced { salt, first_seq: from });
+    let witnesses = announced::files_of(&mut disk, &mut window, &facts, &announced)?;
     window.release(&mut disk);
     let stays = match edge {
         Some(Edge { base, epoch, .. }) if base < from => Some(read_frames(open_disk(), dir, base, from, epoch)?),
@@ -64,7 +71,8 @@ pub fn give_up<D: Disk>(
     }
     // A segment of which nothing but a part of its first write was stored when its writer ended proves, as a whole one would, what had been
     // durable before it. That goes, too.
-    let begun = facts.strays_from(from);
+    let begun = facts.strays_from(from).filter(|path| !witnesses.iter().any(|other| other == path));
+    let begun = begun.chain(witnesses.iter().map(|path| path.as_path()));
     for path in begun.chain(facts.segments[kept..].iter().rev().map(|segment| segment.path.as_path())) {
         run(&mut disk, path, Op::Delete { path })?;
         run(&mut disk, dir, Op::SyncDir { path: dir })?;
@@ -93,13 +101,13 @@ struct Edge {
     epoch: u64,
 }
 
-/// Where in its last segment the log is cut. `None` where it ends before `from`: what is damaged there is left to recovery.
+/// Where in its last segment the log is cut, and the salt that it announces. `None` where it ends before `from`: what is damaged there is left to recovery.
 fn edge<D: Disk>(
     disk: &mut D,
     window: &mut Window,
     segment: &Segment,
     from: Seq,
-) -> Result<Option<Edge>, JournalError> {
+) -> Result<(Option<Edge>, u64), JournalError> {
     let path = &segment.path;
     let file = open(disk, path, OpenMode::Write)?;
     window.forget();
@@ -115,7 +123,7 @@ fn edge<D: Disk>(
         }
     }
     run(disk, path, Op::Close { file })?;
-    Ok(edge)
+    Ok((edge, chain.next_salt))
 }
 
 /// Frames that stay and have to be written again.
@@ -142,13 +150,9 @@ fn read_frames<D: Disk>(disk: D, dir: &Path, base: Seq, from: Seq, epoch: u64) -
 
 fn lower_seal<D: Disk>(disk: &mut D, dir: &Path, durable: Seq) -> Result<(), JournalError> {
     if durable > Seq::ZERO {
-        return write_seal(disk, dir, durable);
+        return write_seal(disk, dir, Sealed { durable, next_salt: 0 });
     }
-    let path = dir.join(names::SEALED);
-    match disk.run(Op::Delete { path: &path }) {
-        Err(error) if !error.is_missing() => Err(at(&path, error)),
-        _ => run(disk, dir, Op::SyncDir { path: dir }).map(|_| ()),
-    }
+    remove_seal(disk, dir)
 }
 
 fn append_again<D: Disk>(

@@ -5,18 +5,22 @@ use std::path::{Path, PathBuf};
 
 use ticktape_core::{Frame, Seq, frame};
 
+use crate::announced::{Proof, proof};
 use crate::disk::{FileDisk, FileId, Op, OpenMode, Outcome};
 use crate::error::{Damage, JournalError};
 use crate::format::commit::{self, CommitError, CommitHeader};
+use crate::format::seal::Sealed;
 use crate::format::segment::{HeaderError, SegmentHeader, V1_HEADER_BYTES, Version};
 use crate::limits::READ_CHUNK_BYTES;
 use crate::names;
 use crate::reader::LIST_TRIES;
 use crate::recover::{self, at, open, run};
+use crate::recovery::Announced;
 use crate::scan::{
     Chain, evidence_behind_mark, evidence_without_header, frame_version_1, is_blank, is_journaled, look_behind,
     look_behind_version_1,
 };
+use crate::sealed::read_seal;
 use crate::window::Window;
 
 /// One piece of a journal. Offsets are in bytes within the segment.
@@ -78,8 +82,8 @@ pub enum Fact<'a> {
     },
     /// The seal file.
     Sealed {
-        /// What was durable at the last clean stop; 0 if it is damaged.
-        durable: Seq,
+        /// What was durable when the journal was last opened, or stopped in order; `None` if it is damaged.
+        durable: Option<Seq>,
     },
 }
 
@@ -123,8 +127,8 @@ impl fmt::Display for Fact<'_> {
                     (false, durable) => write!(f, "commits behind prove that seq {durable} was durable"),
                 }
             }
-            Fact::Sealed { durable: Seq::ZERO } => write!(f, "sealed: damaged"),
-            Fact::Sealed { durable } => write!(f, "sealed: durable up to seq {durable}"),
+            Fact::Sealed { durable: None } => write!(f, "sealed: damaged"),
+            Fact::Sealed { durable: Some(durable) } => write!(f, "sealed: durable up to seq {durable}"),
         }
     }
 }
@@ -167,8 +171,9 @@ pub fn inspect(path: &Path, visit: &mut dyn FnMut(&Fact<'_>)) -> Result<Summary,
             found => break found?,
         }
     };
-    let is_one = files[0].1 == path;
-    let summary = Summary { durable: sealed.unwrap_or_default(), ..Summary::default() };
+    let is_one = files[0].path == path;
+    let said = sealed.flatten().unwrap_or_default();
+    let summary = Summary { durable: said.durable, ..Summary::default() };
     let mut inspection = Inspection {
         disk: &mut disk,
         window: &mut window,
@@ -176,33 +181,49 @@ pub fn inspect(path: &Path, visit: &mut dyn FnMut(&Fact<'_>)) -> Result<Summary,
         visit,
         breaks: Vec::new(),
         before: None,
+        salts: files.iter().filter_map(|listed| listed.salt).collect(),
+        announced: Vec::new(),
         is_moving: false,
     };
-    for (first_seq, file) in files {
-        inspection.file(path, first_seq, &file)?;
+    inspection.announce(said.next_salt, said.durable.next());
+    for listed in files {
+        inspection.file(path, listed.first_seq, &listed.path)?;
     }
     if !is_one && !inspection.is_moving {
         inspection.missing_tail();
     }
     let summary = inspection.finish();
-    if let Some(durable) = sealed {
-        visit(&Fact::Sealed { durable });
+    if let Some(sealed) = sealed {
+        visit(&Fact::Sealed { durable: sealed.map(|sealed| sealed.durable) });
     }
     Ok(summary)
 }
 
 /// The names of what may be segments, and what the seal file says. It is read first: what it promises was there before then.
-fn list(disk: &mut FileDisk, window: &mut Window, dir: &Path) -> Result<(Vec<PathBuf>, Option<Seq>), JournalError> {
+fn list(
+    disk: &mut FileDisk,
+    window: &mut Window,
+    dir: &Path,
+) -> Result<(Vec<PathBuf>, Option<Option<Sealed>>), JournalError> {
     let (_, has_seal) = recover::list(disk, dir)?;
-    let sealed = if has_seal { Some(recover::sealed(disk, window, dir)?) } else { None };
+    let sealed = if has_seal { Some(read_seal(disk, window, dir)?) } else { None };
     Ok((recover::list(disk, dir)?.0, sealed))
 }
 
-/// A file with the seq that it begins with.
-type Listed = (Seq, PathBuf);
+/// A file with the seq that it begins with, and its salt if it has a sound header.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Listed {
+    first_seq: Seq,
+    path: PathBuf,
+    salt: Option<u64>,
+}
 
-/// What may be segments, in order, and what the seal file says.
-fn files(disk: &mut FileDisk, window: &mut Window, path: &Path) -> Result<(Vec<Listed>, Option<Seq>), JournalError> {
+/// What may be segments, in order, and what the seal file says, if there is one.
+fn files(
+    disk: &mut FileDisk,
+    window: &mut Window,
+    path: &Path,
+) -> Result<(Vec<Listed>, Option<Option<Sealed>>), JournalError> {
     let (paths, sealed) = match list(disk, window, path) {
         Ok((names, sealed)) => (names.into_iter().map(|name| path.join(name)).collect(), sealed),
         Err(JournalError::Disk { error, .. }) if error.errno == libc::ENOTDIR => (vec![path.to_owned()], None),
@@ -226,7 +247,8 @@ fn sorted_by_first_seq(
         let header = recover::header(disk, window, file).map_err(|error| at(&path, error))?;
         run(disk, &path, Op::Close { file })?;
         let named = recover::named_seq(&path).unwrap_or(Seq::MAX);
-        keyed.push((header.map_or(named, |(header, _)| header.first_seq), path));
+        let first_seq = header.map_or(named, |(header, _)| header.first_seq);
+        keyed.push(Listed { first_seq, path, salt: header.ok().map(|(header, _)| header.salt()) });
     }
     keyed.sort();
     Ok(keyed)
@@ -248,6 +270,10 @@ struct Inspection<'a, 'v> {
     /// The seqs at which the log breaks off. Whether that is damage shows when everything that proves what was durable was seen.
     breaks: Vec<Seq>,
     before: Option<Before>,
+    /// Of every file with a sound header.
+    salts: Vec<u64>,
+    /// Segments that were announced so far, and have no sound header.
+    announced: Vec<Announced>,
     /// Whether a live writer took something away meanwhile: where the log ends then is not where it ended.
     is_moving: bool,
 }
@@ -328,7 +354,9 @@ impl Inspection<'_, '_> {
 
     /// A file that was given up to be used again; unless the header of a later use is lost.
     fn free(&mut self, path: &Path, file: FileId) -> Result<(), JournalError> {
-        let found = evidence_behind_mark(self.disk, self.window, file).map_err(|error| at(path, error))?;
+        let marked = evidence_behind_mark(self.disk, self.window, file).map_err(|error| at(path, error))?;
+        let beginning_lost = self.announced_in(path, file)?.filter(|proof| proof.durable >= proof.first_seq);
+        let found = marked.or(beginning_lost.map(|proof| (proof.first_seq, proof.durable)));
         if let Some((first_seq, durable)) = found {
             self.summary.durable = self.summary.durable.max(durable);
             let next_seq = self.before.get_or_insert(Before { next_seq: first_seq, link: None }).next_seq;
@@ -344,11 +372,33 @@ impl Inspection<'_, '_> {
             return Ok(());
         }
         let found = evidence_without_header(disk, window, file).map_err(|error| at(path, error))?;
-        self.summary.durable = self.summary.durable.max(found.map_or(Seq::ZERO, |(_, durable)| durable));
+        let announced = self.announced_in(path, file)?.map_or(Seq::ZERO, |proof| proof.durable);
+        let durable = found.map_or(Seq::ZERO, |(_, durable)| durable).max(announced);
+        self.summary.durable = self.summary.durable.max(durable);
         let named = recover::named_seq(path).unwrap_or(Seq::FIRST);
         let next_seq = self.before.get_or_insert(Before { next_seq: named, link: None }).next_seq;
         self.break_off(next_seq);
         Ok(())
+    }
+
+    /// What commits prove there that have an announced salt, which is told.
+    fn announced_in(&mut self, path: &Path, file: FileId) -> Result<Option<Proof>, JournalError> {
+        if self.announced.is_empty() {
+            return Ok(None);
+        }
+        let found = proof(self.disk, self.window, file, &self.announced).map_err(|error| at(path, error))?;
+        if let Some(Proof { at: commit_at, first_seq: seq, durable }) = found
+            && durable >= seq
+        {
+            (self.visit)(&Fact::Damaged { offset: 0, seq, damage: Damage::Beginning { commit_at } });
+        }
+        Ok(found)
+    }
+
+    fn announce(&mut self, salt: u64, first_seq: Seq) {
+        if salt != 0 && !self.salts.contains(&salt) {
+            self.announced.push(Announced { salt, first_seq });
+        }
     }
 
     /// Seqs that were durable and are behind the last segment.
@@ -389,6 +439,8 @@ impl Inspection<'_, '_> {
         // No torn tail looks like a sound commit of an earlier epoch.
         let fell = if matches!(damage, Damage::EpochFell { .. }) { next_seq } else { Seq::ZERO };
         self.summary.durable = self.summary.durable.max(behind.durable).max(fell);
+        let next_salt = if chain.next_salt == 0 { behind.next_salt } else { chain.next_salt };
+        self.announce(next_salt, next_seq);
         let checksum = chain.previous.expect("begun from a header");
         self.before = Some(Before { next_seq, link: Some((chain.salt, checksum, chain.epoch)) });
         let (durable_behind, blank_behind) = (behind.durable, behind.blank);

@@ -11,11 +11,13 @@ use crate::config::JournalConfig;
 use crate::disk::{BufferId, Disk, FileId, Op, OpenMode, Outcome, Stat};
 use crate::error::JournalError;
 use crate::format::commit;
+use crate::format::seal::Sealed;
 use crate::gather::{Gather, LEAD_BYTES};
 use crate::limits::{ALIGNMENT_BYTES_MAX, FILL_CHUNK_BYTES, UNSYNCED_COMMITS_MAX};
 use crate::names;
 use crate::pipeline::Write;
 use crate::recover::{self, Opening, Recovered, at, run};
+use crate::sealed;
 use crate::segments::{Current, Segments};
 use crate::strategy::{Strategy, StrategyChoice, Watch};
 
@@ -122,12 +124,14 @@ impl<D: Disk> Journal<D> {
         disk.run(Op::Lock { path: &lock }).map_err(|error| {
             if error.is_held() { JournalError::InUse { dir: dir.to_owned() } } else { at(&lock, error) }
         })?;
-        let Opening { mut recovered, link, closed } = recover::recover(&mut disk, dir, covered)?;
+        let Opening { mut recovered, link, durable: kept, closed } = recover::recover(&mut disk, dir, covered)?;
         let mut salts = config.salts.from(recovered.next_seq);
         let (current, stat) = first_segment(&mut disk, dir, &config, recovered.next_seq)?;
         let salt = salts.next();
         let given = [recovered.log_id, config.log_id].into_iter().find(|&log_id| log_id != 0);
         recovered.log_id = given.unwrap_or_else(|| salts.next());
+        // Should the first write of that segment be lost, this is all that tells whose commits the others are.
+        sealed::write_seal(&mut disk, dir, Sealed { durable: kept, next_salt: salt })?;
         let segments = Segments::new(&mut disk, dir, salts, Current { salt, ..current }, link, closed, stat.direct)?;
         let buffers = 2 * config.writes_in_flight + 1;
         let mut free = Vec::with_capacity(buffers);
@@ -319,8 +323,11 @@ impl<D: Disk> Journal<D> {
         }
         self.drain()?;
         self.finish_segments()?;
-        if self.durable > Seq::ZERO {
-            recover::write_seal(&mut self.disk, &self.dir, self.durable)?;
+        if self.durable == Seq::ZERO {
+            sealed::remove_seal(&mut self.disk, &self.dir)?;
+        } else {
+            // Nothing is begun after this but by another opening, which announces its own.
+            sealed::write_seal(&mut self.disk, &self.dir, Sealed { durable: self.durable, next_salt: 0 })?;
         }
         Ok(())
     }
@@ -417,6 +424,7 @@ fn first_segment<D: Disk>(
         path,
         first_seq,
         salt: 0,
+        next_salt: 0,
         offset: 0,
         bytes,
         filled,

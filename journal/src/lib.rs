@@ -18,6 +18,7 @@
 //! - Only commits with the segment's salt, a sound checksum and an unbroken chain are read; nothing that was acknowledged is
 //!   cut silently.
 
+mod announced;
 mod calibrate;
 mod calibration;
 pub mod config;
@@ -39,6 +40,7 @@ pub mod recovery;
 mod release;
 mod salt;
 mod scan;
+mod sealed;
 mod seek;
 mod segments;
 pub mod snapshot;

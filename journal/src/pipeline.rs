@@ -217,6 +217,7 @@ impl<D: Disk> Journal<D> {
             count: gather.count,
             length: gather.length as u32,
             previous: current.chain,
+            next_salt: current.next_salt,
         };
         current.next_seq = header.next_seq();
         current.chain = header.seal(&mut bytes[LEAD_BYTES..LEAD_BYTES + total]);

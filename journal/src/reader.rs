@@ -463,7 +463,8 @@ impl<D: Disk> JournalReader<D> {
                 if !self.segments.is_empty() {
                     return Ok(true);
                 }
-                return Err(recover::missing(&self.dir, &self.segments, self.from, durable));
+                let lost = self.header_lost(self.from..Seq::MAX);
+                return Err(lost.unwrap_or_else(|| recover::missing(&self.dir, &self.segments, self.from, durable)));
             }
             return Ok(false);
         };

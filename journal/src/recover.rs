@@ -6,15 +6,20 @@ use std::path::{Path, PathBuf};
 
 use ticktape_core::Seq;
 
+use crate::announced;
 use crate::disk::{BufferId, Disk, DiskError, FileId, Op, OpenMode, Outcome};
 use crate::error::{Damage, JournalError};
-use crate::format::seal;
+use crate::format::commit::CommitError;
+use crate::format::seal::Sealed;
 use crate::format::segment::{HeaderError, SegmentHeader, Version, stored_crc};
 use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN, READ_CHUNK_BYTES};
 use crate::names;
 use crate::recovery::{self, Refusal, SegmentFacts, Verdict, decide};
 use crate::release::Closed;
-use crate::scan::{Chain, Scan, evidence_behind_mark, evidence_without_header, is_blank, look_behind, scan};
+use crate::scan::{
+    Chain, Scan, end_of_chain, evidence_behind_mark, evidence_without_header, is_blank, look_behind, scan,
+};
+use crate::sealed::read_seal;
 use crate::window::Window;
 
 /// What a journal held when it was opened.
@@ -74,15 +79,28 @@ pub(crate) struct Segment {
 
 /// A file with a segment's name whose header can't be read.
 #[derive(Clone, Debug)]
-struct Stray {
-    path: PathBuf,
-    error: HeaderError,
+pub(crate) struct Stray {
+    pub(crate) path: PathBuf,
+    pub(crate) error: HeaderError,
     /// Whether the whole file is zeros.
-    blank: bool,
-    /// The seq that it begins at, by its name or, where a mark tells this use from the last, by its first commit.
-    first_seq: Option<Seq>,
+    pub(crate) blank: bool,
+    /// The seq that it begins at, by its name or its first commit, or as what announced it says.
+    pub(crate) first_seq: Option<Seq>,
     /// The seq that the commit behind the lost header begins with, whichever use it is of.
-    first_commit: Option<Seq>,
+    pub(crate) first_commit: Option<Seq>,
+    /// Where a sound commit with an announced salt stands.
+    pub(crate) commits_at: Option<u64>,
+}
+
+impl Stray {
+    /// The error of it, where something from `seq` on was acknowledged and is in it.
+    fn corrupt(&self, seq: Seq, durable: Seq) -> JournalError {
+        let damage = match self.commits_at {
+            Some(commit_at) => Damage::Beginning { commit_at },
+            None => Damage::Header(self.error),
+        };
+        JournalError::Corrupt { segment: self.path.clone(), offset: 0, seq, durable, damage }
+    }
 }
 
 /// What a journal goes on from.
@@ -90,6 +108,8 @@ struct Stray {
 pub(crate) struct Opening {
     pub(crate) recovered: Recovered,
     pub(crate) link: Link,
+    /// Up to here everything is durable now.
+    pub(crate) durable: Seq,
     /// The segments that were kept.
     pub(crate) closed: VecDeque<Closed>,
 }
@@ -144,21 +164,11 @@ pub(crate) fn header<D: Disk>(
     }))
 }
 
-/// What the seal file, if there is a sound one, says was durable.
-pub(crate) fn sealed<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path) -> Result<Seq, JournalError> {
-    let path = dir.join(names::SEALED);
-    let file = open(disk, &path, OpenMode::Read)?;
-    window.forget();
-    let block = window.view(disk, file, 0, seal::BYTES).map_err(|error| at(&path, error))?;
-    let durable = seal::decode(block).unwrap_or_default();
-    run(disk, &path, Op::Close { file })?;
-    Ok(durable)
-}
-
 /// Up to where, by all evidence in the directory, the journal was durable. For readers, who change nothing.
 pub(crate) fn known_durable<D: Disk>(disk: &mut D, window: &mut Window, dir: &Path) -> Result<Seq, JournalError> {
     let mut facts = list_facts(disk, window, dir, OpenMode::ReadDirect)?;
     read_back_to_the_acknowledged(disk, window, &mut facts, OpenMode::ReadDirect)?;
+    announced::look(disk, window, &mut facts, OpenMode::ReadDirect)?;
     Ok(facts.durable())
 }
 
@@ -171,10 +181,13 @@ pub(crate) fn known_durable_at_end<D: Disk>(
     chain: &Chain,
     seen: Seq,
 ) -> Result<Option<Seq>, JournalError> {
-    let facts = list_facts(disk, window, dir, OpenMode::ReadDirect)?;
+    let mut facts = list_facts(disk, window, dir, OpenMode::ReadDirect)?;
     let Some(last) = facts.segments.last().filter(|last| last.header.salt() == chain.salt) else { return Ok(None) };
     let behind = look_behind(disk, window, chain).map_err(|error| at(&last.path, error))?;
-    Ok(Some(facts.durable().max(seen).max(behind.durable)))
+    let scan = end_of_chain(chain, seen, &behind, Damage::Commit(CommitError::Blank));
+    *facts.scans.last_mut().expect("one for each segment") = Some(scan);
+    announced::look(disk, window, &mut facts, OpenMode::ReadDirect)?;
+    Ok(Some(facts.durable()))
 }
 
 /// Which log the segments in `dir` are of: what the newest of them that carries an identity says. `None` where none does.
@@ -230,6 +243,7 @@ pub(crate) fn header_lost<D: Disk>(
 ) -> Result<Option<JournalError>, JournalError> {
     let mut facts = list_facts(disk, window, dir, OpenMode::ReadDirect)?;
     read_back_to_the_acknowledged(disk, window, &mut facts, OpenMode::ReadDirect)?;
+    announced::look(disk, window, &mut facts, OpenMode::ReadDirect)?;
     Ok(lost_header(&facts, seqs))
 }
 
@@ -238,9 +252,10 @@ pub(crate) fn header_lost<D: Disk>(
 pub(crate) struct Facts {
     pub(crate) segments: Vec<Segment>,
     scans: Vec<Option<Scan>>,
-    strays: Vec<Stray>,
+    pub(crate) strays: Vec<Stray>,
     /// Files that were given up to be used again.
-    free: Vec<PathBuf>,
+    pub(crate) free: Vec<PathBuf>,
+    pub(crate) sealed: Sealed,
     /// What the seal file and files without a header prove.
     pub(crate) durable: Seq,
 }
@@ -256,7 +271,7 @@ impl Facts {
         recovery::known_durable(&self.table(), self.durable)
     }
 
-    fn table(&self) -> Vec<SegmentFacts> {
+    pub(crate) fn table(&self) -> Vec<SegmentFacts> {
         let facts = |(segment, scan): (&Segment, &Option<Scan>)| SegmentFacts {
             first_seq: segment.header.first_seq,
             epoch: segment.header.epoch,
@@ -279,6 +294,7 @@ pub(crate) fn recover<D: Disk>(disk: &mut D, dir: &Path, covered: Seq) -> Result
     if let Some(before) = last.checked_sub(1) {
         read(disk, &mut window, &mut facts, before, OpenMode::Write)?;
     }
+    announced::look(disk, &mut window, &mut facts, OpenMode::Write)?;
     let first = facts.segments.first().map(|segment| segment.header.first_seq);
     // What a snapshot covers nobody misses.
     let missed = first.filter(|&first| covered == Seq::ZERO || first > covered.next());
@@ -304,7 +320,9 @@ pub(crate) fn recover<D: Disk>(disk: &mut D, dir: &Path, covered: Seq) -> Result
             let set_aside = set_strays_aside(disk, dir, &facts.strays)?;
             let (first_seq, last_epoch, cut, segments) = (next_seq, 0, None, 0);
             let recovered = Recovered { first_seq, next_seq, last_epoch, cut, segments, log_id, set_aside };
-            Ok(Opening { recovered, link: Link::default(), closed: VecDeque::new() })
+            // What a snapshot covers is not said to stand in the log.
+            let durable = facts.durable();
+            Ok(Opening { recovered, link: Link::default(), durable, closed: VecDeque::new() })
         }
         Verdict::Adopt { keep, next_seq, cut } => {
             let mut opening = adopt(disk, dir, &facts, keep, next_seq, cut)?;
@@ -323,11 +341,10 @@ pub(crate) fn list_facts<D: Disk>(
     mode: OpenMode,
 ) -> Result<Facts, JournalError> {
     let (names, has_seal) = list(disk, dir)?;
-    let mut facts =
-        Facts { segments: Vec::new(), scans: Vec::new(), strays: Vec::new(), free: Vec::new(), durable: Seq::ZERO };
-    if has_seal {
-        facts.durable = sealed(disk, window, dir)?;
-    }
+    let sealed = if has_seal { read_seal(disk, window, dir)?.unwrap_or_default() } else { Sealed::default() };
+    let durable = sealed.durable;
+    let (segments, scans, strays, free) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut facts = Facts { segments, scans, strays, free, sealed, durable };
     for name in names {
         let path = dir.join(name);
         let file = match mode {
@@ -343,10 +360,9 @@ pub(crate) fn list_facts<D: Disk>(
                     None => facts.free.push(path.clone()),
                     Some((first, durable)) => {
                         facts.durable = facts.durable.max(durable);
-                        let first_seq = Some(first);
-                        let stray =
-                            Stray { path: path.clone(), error, blank: false, first_seq, first_commit: first_seq };
-                        facts.strays.push(stray);
+                        let (path, first_seq, first_commit) = (path.clone(), Some(first), Some(first));
+                        let commits_at = None;
+                        facts.strays.push(Stray { path, error, blank: false, first_seq, first_commit, commits_at });
                     }
                 }
             }
@@ -356,7 +372,8 @@ pub(crate) fn list_facts<D: Disk>(
                 facts.durable = facts.durable.max(durable.unwrap_or_default());
                 let blank = is_blank(disk, window, file).map_err(|error| at(&path, error))?;
                 let first_seq = named_seq(&path);
-                facts.strays.push(Stray { path: path.clone(), error, blank, first_seq, first_commit: first });
+                let (path, first_commit, commits_at) = (path.clone(), first, None);
+                facts.strays.push(Stray { path, error, blank, first_seq, first_commit, commits_at });
             }
         }
         run(disk, &path, Op::Close { file })?;
@@ -425,18 +442,18 @@ fn lost_header(facts: &Facts, seqs: Range<Seq>) -> Option<JournalError> {
     let durable = facts.durable();
     facts.strays.iter().filter(|stray| !stray.blank).find_map(|stray| {
         let seq = stray.first_seq.filter(|seq| seqs.contains(seq) && *seq <= durable)?;
-        let damage = Damage::Header(stray.error);
-        Some(JournalError::Corrupt { segment: stray.path.clone(), offset: 0, seq, durable, damage })
+        Some(stray.corrupt(seq, durable))
     })
 }
 
 fn refuse(dir: &Path, facts: &Facts, refusal: Refusal, covered: Seq) -> JournalError {
     let durable = facts.durable();
-    if let Some(stray) = facts.strays.iter().find(|stray| !stray.blank)
+    // The one that proves it, if one does.
+    let proves = facts.strays.iter().find(|stray| stray.commits_at.is_some());
+    if let Some(stray) = proves.or_else(|| facts.strays.iter().find(|stray| !stray.blank))
         && let Refusal::Missing { seq } | Refusal::Damaged { seq, .. } | Refusal::Unlinked { seq, .. } = refusal
     {
-        let damage = Damage::Header(stray.error);
-        return JournalError::Corrupt { segment: stray.path.clone(), offset: 0, seq, durable, damage };
+        return stray.corrupt(seq, durable);
     }
     match refusal {
         Refusal::Damaged { segment, seq } => {
@@ -503,10 +520,6 @@ fn adopt<D: Disk>(
     });
     let link = last
         .map_or(Link::default(), |(segment, scan)| Link { salt: segment.header.salt(), checksum: scan.facts.checksum });
-    let durable = Seq(next_seq.0 - 1);
-    if durable > facts.durable && durable > Seq::ZERO {
-        write_seal(disk, dir, durable)?;
-    }
     let recovered = Recovered {
         first_seq: if keep == 0 { next_seq } else { facts.segments[0].header.first_seq },
         next_seq,
@@ -516,7 +529,8 @@ fn adopt<D: Disk>(
         log_id: 0,
         set_aside,
     };
-    Ok(Opening { recovered, link, closed: closed(dir, &facts.segments[..keep], next_seq) })
+    let closed = closed(dir, &facts.segments[..keep], next_seq);
+    Ok(Opening { recovered, link, durable: Seq(next_seq.0 - 1), closed })
 }
 
 /// The segments that were kept, under their final names; the log ends before `next_seq`.
@@ -573,26 +587,6 @@ fn set_strays_aside<D: Disk>(disk: &mut D, dir: &Path, strays: &[Stray]) -> Resu
         run(disk, dir, Op::SyncDir { path: dir })?;
     }
     Ok(set_aside)
-}
-
-/// Records, outside the segments, that everything up to `durable` is durable. Call when it is.
-pub(crate) fn write_seal<D: Disk>(disk: &mut D, dir: &Path, durable: Seq) -> Result<(), JournalError> {
-    let (aside, path) = (dir.join(names::SEALED_ASIDE), dir.join(names::SEALED));
-    match disk.run(Op::Delete { path: &aside }) {
-        Err(error) if !error.is_missing() => return Err(at(&aside, error)),
-        _ => {}
-    }
-    let file = open(disk, &aside, OpenMode::Create)?;
-    let buffer = disk.allocate(ALIGNMENT_BYTES_MAX).map_err(|error| at(&aside, error))?;
-    seal::encode(durable, disk.bytes_mut(buffer));
-    let written = write_all(disk, &aside, file, buffer, ALIGNMENT_BYTES_MAX, 0);
-    disk.release(buffer);
-    written?;
-    run(disk, &aside, Op::Sync { file })?;
-    run(disk, &aside, Op::Close { file })?;
-    run(disk, &path, Op::Rename { from: &aside, to: &path })?;
-    run(disk, dir, Op::SyncDir { path: dir })?;
-    Ok(())
 }
 
 /// Writes the first `len` bytes of a buffer, going on where the disk takes only a part.

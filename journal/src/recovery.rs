@@ -23,12 +23,18 @@
 //! "Known durable" is the highest `durable` of any commit that is evidence, of the seal file, and, for each segment after a
 //! version 1 segment, of the frames before it: version 1 synced before it rolled.
 //!
+//! The beginning of a segment may be lost, and its salt with it. So that its other commits are evidence all the same, the segment
+//! before it announces its salt, and the seal file that of the segment that an opening begins: [`announced`] tells which salts
+//! to look for in files whose header is not sound.
+//!
 //! Two segments are linked when the later one begins at E, carries the salt of the earlier one and the checksum of the
 //! commit that it ends with, and is of no earlier epoch.
 //!
 //! Evidence are commits with the segment's salt and a sound checksum. To be *adopted* a commit must also continue the chain.
 
 use ticktape_core::Seq;
+
+use crate::format::seal::Sealed;
 
 /// What one segment with a sound header holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +68,17 @@ pub struct ScanFacts {
     pub durable: Seq,
     /// Whether only blanks follow the chain.
     pub clean: bool,
+    /// The salt of the next segment, as its commits announce it; 0 where they don't.
+    pub next_salt: u64,
+}
+
+/// A segment that may have been begun, and has no sound header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// The salt of its commits, never 0.
+    pub salt: u64,
+    /// The seq that it would begin with.
+    pub first_seq: Seq,
 }
 
 /// Why the journal is not opened.
@@ -204,6 +221,28 @@ pub(crate) fn log_id(segments: &[SegmentFacts]) -> u64 {
     segments.iter().map(|segment| segment.log_id).find(|&log_id| log_id != 0).unwrap_or(0)
 }
 
+/// The segments that come next where the log breaks off, as far as they were announced and their headers are nowhere.
+///
+/// What the seal file announces is begun right after what was there then: of no interest once the log goes on from there, as it does
+/// for as long as that segment is not the last. Where there is no segment at all, that one may be what is missing.
+pub fn announced(segments: &[SegmentFacts], sealed: Sealed) -> Vec<Announced> {
+    let mut found = Vec::new();
+    let mut is_sealed_end = segments.is_empty();
+    for (index, segment) in segments.iter().enumerate() {
+        let Some(scan) = segment.scan else { continue };
+        let goes_on = |after: &SegmentFacts| after.first_seq == scan.next_seq && is_linked(segment, after);
+        if !segments.get(index + 1).is_some_and(goes_on) {
+            is_sealed_end |= scan.next_seq == sealed.durable.next();
+            found.push(Announced { salt: scan.next_salt, first_seq: scan.next_seq });
+        }
+    }
+    if is_sealed_end {
+        found.push(Announced { salt: sealed.next_salt, first_seq: sealed.durable.next() });
+    }
+    found.retain(|next| next.salt != 0 && segments.iter().all(|segment| segment.salt != next.salt));
+    found
+}
+
 /// Everything that is known to have been durable.
 pub(crate) fn known_durable(segments: &[SegmentFacts], durable: Seq) -> Seq {
     let scanned = segments.iter().filter_map(|segment| segment.scan).map(|scan| scan.durable);
@@ -263,8 +302,10 @@ mod tests {
     const LINKS_TO_A: [(u64, u32); 3] = [(10, CHECKSUM), (99, CHECKSUM), (10, CHECKSUM ^ 1)];
 
     fn segment(first: u64, salt: u64, link: (u64, u32), scan: Option<(u64, bool)>) -> SegmentFacts {
-        let facts =
-            |(next, clean)| ScanFacts { next_seq: Seq(next), epoch: 1, checksum: CHECKSUM, durable: Seq::ZERO, clean };
+        let facts = |(next, clean)| {
+            let (next_seq, durable, next_salt) = (Seq(next), Seq::ZERO, salt + 10);
+            ScanFacts { next_seq, epoch: 1, checksum: CHECKSUM, durable, clean, next_salt }
+        };
         let (previous_salt, previous_checksum) = link;
         let (first_seq, scan) = (Seq(first), scan.map(facts));
         SegmentFacts { first_seq, epoch: 1, salt, previous_salt, previous_checksum, log_id: 0, scan }
@@ -391,7 +432,7 @@ mod tests {
         let mut b = segment(4, 20, (10, CHECKSUM), Some((6, true)));
         let a = segment(1, 10, (0, 0), Some((3, false)));
         assert_eq!(decide(&[a, b], Seq(0), false, Seq::ZERO), Verdict::Adopt { keep: 1, next_seq: Seq(3), cut: true });
-        b.scan = Some(ScanFacts { next_seq: Seq(6), epoch: 1, checksum: CHECKSUM, durable: Seq(3), clean: true });
+        b.scan = b.scan.map(|scan| ScanFacts { durable: Seq(3), ..scan });
         assert_eq!(
             decide(&[a, b], Seq(0), false, Seq::ZERO),
             Verdict::Refuse(Refusal::Damaged { segment: 0, seq: Seq(3) })
@@ -421,5 +462,61 @@ mod tests {
             Verdict::Refuse(Refusal::Damaged { segment: 0, seq: Seq(3) })
         );
         assert_eq!(decide(&[b], Seq(0), false, Seq::ZERO), Verdict::Adopt { keep: 1, next_seq: Seq(6), cut: true });
+    }
+
+    #[test]
+    fn a_segment_is_looked_for_just_where_the_log_ends_and_nothing_has_its_salt() {
+        const SEALED: u64 = 77;
+        let (mut by_chain, mut by_seal, mut there) = (0, 0, 0);
+        every_directory(|segments, durable, stray, covered| {
+            // What else a directory is has no part in it.
+            if stray || covered > Seq::ZERO {
+                return;
+            }
+            let found = announced(segments, Sealed { durable, next_salt: SEALED });
+            let has_header = |salt: u64| segments.iter().any(|segment| segment.salt == salt);
+            assert!(found.iter().all(|next| next.salt != 0 && !has_header(next.salt)));
+            let end = if segments.is_empty() { None } else { Some(unbroken(segments)) };
+            let is_sealed = found.iter().any(|next| next.salt == SEALED && next.first_seq == durable.next());
+            match end {
+                None => assert_eq!(found.len(), 1, "only the seal file may tell of a segment"),
+                Some((end, last)) => {
+                    let (salt, first_seq) = (segments[last].salt + 10, Seq(end));
+                    let scanned = segments[last].scan.is_some();
+                    let is_there = found.contains(&Announced { salt, first_seq });
+                    assert_eq!(is_there, scanned && !has_header(salt), "{segments:?}: {found:?}");
+                    by_chain += usize::from(is_there);
+                    there += usize::from(scanned && has_header(salt));
+                    if scanned && durable == Seq(end - 1) {
+                        assert!(is_sealed, "{segments:?}: {found:?}");
+                    }
+                }
+            }
+            by_seal += usize::from(is_sealed);
+            // A log from before there were announcements, and a seal file of such.
+            let silent = |&segment: &SegmentFacts| {
+                let scan = segment.scan.map(|scan| ScanFacts { next_salt: 0, ..scan });
+                SegmentFacts { scan, ..segment }
+            };
+            let segments: Vec<_> = segments.iter().map(silent).collect();
+            assert_eq!(announced(&segments, Sealed { durable, next_salt: 0 }), []);
+        });
+        assert!(by_chain > 1_000 && by_seal > 1_000 && there > 1_000, "{by_chain} {by_seal} {there}");
+    }
+
+    #[test]
+    fn what_the_seal_file_announces_is_found_by_its_header_or_looked_for() {
+        let (a, sealed) = (segment(1, 10, (0, 0), Some((3, true))), Sealed { durable: Seq(2), next_salt: 30 });
+        let by_chain = Announced { salt: 20, first_seq: Seq(3) };
+        let by_seal = Announced { salt: 30, first_seq: Seq(3) };
+        assert_eq!(announced(&[a], sealed), [by_chain, by_seal]);
+        // The segment that it announced is there, and the log goes on from it.
+        let b = segment(3, 30, (10, CHECKSUM), Some((5, true)));
+        assert_eq!(announced(&[a, b], sealed), [Announced { salt: 40, first_seq: Seq(5) }]);
+        // It was taken away meanwhile.
+        let c = segment(5, 40, (30, CHECKSUM), Some((7, true)));
+        assert_eq!(announced(&[c], sealed), [Announced { salt: 50, first_seq: Seq(7) }]);
+        // Nothing else is there, whatever a snapshot covers.
+        assert_eq!(announced(&[], sealed), [by_seal]);
     }
 }

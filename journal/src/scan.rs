@@ -28,6 +28,8 @@ pub(crate) struct Chain {
     pub(crate) next_seq: Seq,
     /// The epoch it may not fall below.
     pub(crate) epoch: u64,
+    /// The salt of the next segment, as the last commit announced it; 0 before the first.
+    pub(crate) next_salt: u64,
 }
 
 /// A commit of the chain: where it is, and what its header says.
@@ -51,6 +53,7 @@ impl Chain {
             previous: Some(header_crc),
             next_seq: header.first_seq,
             epoch: header.epoch,
+            next_salt: 0,
         })
     }
 
@@ -91,6 +94,7 @@ impl Chain {
         self.previous = Some(checksum);
         self.next_seq = header.next_seq();
         self.epoch = header.epoch;
+        self.next_salt = header.next_salt;
         Ok(found)
     }
 }
@@ -128,14 +132,20 @@ pub(crate) fn scan<D: Disk>(
         durable = durable.max(chain.next_seq);
     }
     let behind = look_behind(disk, window, &chain)?;
+    Ok(end_of_chain(&chain, durable, &behind, damage))
+}
+
+/// What a segment holds whose chain ends here, in which commits showed `durable`, for this reason.
+pub(crate) fn end_of_chain(chain: &Chain, durable: Seq, behind: &Behind, damage: Damage) -> Scan {
     let facts = ScanFacts {
         next_seq: chain.next_seq,
         epoch: chain.epoch,
-        checksum: chain.previous.expect("begun from a header"),
+        checksum: chain.previous.unwrap_or_default(),
         durable: durable.max(behind.durable),
         clean: behind.blank,
+        next_salt: if chain.next_salt == 0 { behind.next_salt } else { chain.next_salt },
     };
-    Ok(Scan { facts, end_offset: chain.at, damage })
+    Scan { facts, end_offset: chain.at, damage }
 }
 
 /// Whether a block begins a commit with this salt, as far as can be seen without its checksum.
@@ -163,12 +173,14 @@ pub(crate) struct Behind {
     pub(crate) durable: Seq,
     /// Whether there are only blanks; in a recycled segment, no block with its salt.
     pub(crate) blank: bool,
+    /// The salt of the next segment, as such a commit announces it; 0 where there is none.
+    pub(crate) next_salt: u64,
 }
 
 /// Looks at every block from the end of the chain to the end of the file. The salt, which never leaves the box, is what
 /// makes a commit found there evidence: no client can have written it into a payload.
 pub(crate) fn look_behind<D: Disk>(disk: &mut D, window: &mut Window, chain: &Chain) -> Result<Behind, DiskError> {
-    let mut behind = Behind { durable: Seq::ZERO, blank: true };
+    let mut behind = Behind { durable: Seq::ZERO, blank: true, next_salt: 0 };
     let mut at = chain.at;
     loop {
         let bytes = window.view(disk, chain.file, at, chain.alignment)?;
@@ -182,6 +194,7 @@ pub(crate) fn look_behind<D: Disk>(disk: &mut D, window: &mut Window, chain: &Ch
             let bytes = window.view(disk, chain.file, at, declared)?;
             if let Ok((header, _)) = CommitHeader::decode(bytes, chain.alignment) {
                 behind.durable = behind.durable.max(header.durable);
+                behind.next_salt = header.next_salt;
             }
         }
         at += chain.alignment as u64;
@@ -238,7 +251,8 @@ fn evidence_of_chain<D: Disk>(
     first: &CommitHeader,
 ) -> Result<Seq, DiskError> {
     let (salt, next_seq) = (first.salt, first.base_seq);
-    let mut chain = Chain { file, salt, alignment, recycled: true, at, previous: None, next_seq, epoch: 0 };
+    let (previous, epoch, next_salt) = (None, 0, 0);
+    let mut chain = Chain { file, salt, alignment, recycled: true, at, previous, next_seq, epoch, next_salt };
     let mut durable = Seq::ZERO;
     while let Ok(found) = chain.step(disk, window)? {
         durable = durable.max(found.header.durable);
@@ -332,7 +346,7 @@ fn scan_version_1<D: Disk>(
     } else if !clean {
         (durable, clean) = look_behind_version_1(disk, window, file, at, seq)?;
     }
-    let facts = ScanFacts { next_seq: seq, epoch: header.epoch, checksum: 0, durable, clean };
+    let facts = ScanFacts { next_seq: seq, epoch: header.epoch, checksum: 0, durable, clean, next_salt: 0 };
     Ok(Scan { facts, end_offset: at, damage })
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct Current {
     pub(crate) path: PathBuf,
     pub(crate) first_seq: Seq,
     pub(crate) salt: u64,
+    /// The salt of the segment that comes next, which every commit announces.
+    pub(crate) next_salt: u64,
     /// Where the next commit goes; 0 until the header goes out with the first.
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
@@ -100,7 +102,7 @@ impl Segments {
     pub(crate) fn new<D: Disk>(
         disk: &mut D,
         dir: &Path,
-        salts: Salts,
+        mut salts: Salts,
         current: Current,
         link: Link,
         closed: VecDeque<Closed>,
@@ -109,7 +111,7 @@ impl Segments {
         let zeros = disk.allocate(FILL_CHUNK_BYTES).map_err(|error| at(dir, error))?;
         let mark = disk.allocate(ALIGNMENT_BYTES_MAX).map_err(|error| at(dir, error))?;
         Ok(Segments {
-            current,
+            current: Current { next_salt: salts.next(), ..current },
             link,
             wanted: false,
             starved: None,
@@ -156,7 +158,8 @@ impl Segments {
             file: spare.file,
             path: spare.path,
             first_seq: Seq::ZERO,
-            salt: self.salts.next(),
+            salt: self.current.next_salt,
+            next_salt: self.salts.next(),
             offset: 0,
             bytes: spare.bytes,
             filled: spare.filled,

@@ -17,7 +17,7 @@ fn every_strategy_is_measured_one_is_chosen_and_nothing_stays_behind() {
     let left = dir.path().join("calibration.tmp").join("group");
     std::fs::create_dir_all(&left).unwrap();
     std::fs::write(left.join("00000000000000000001.seg"), b"half").unwrap();
-    let plan = CalibrationPlan { budget: Duration::from_millis(150), busy_cores: 1, spin: false };
+    let plan = CalibrationPlan { budget: Duration::from_millis(300), busy_cores: 1, spin: false };
     let calibration = calibrate(dir.path(), &JournalConfig::default(), plan).unwrap();
     assert_eq!(calibration.measured.map(|measured| measured.strategy), Strategy::ALL);
     let cores = std::thread::available_parallelism().unwrap().get();

@@ -231,6 +231,7 @@ fn a_payload_that_imitates_commits_proves_nothing() {
         count: 0,
         length: 0,
         previous: 0,
+        next_salt: 0,
     };
     header.seal(&mut imitation);
     let pad = 512 - 64 - 28;

@@ -171,6 +171,38 @@ fn every_length(case: &Case) -> Count {
     count
 }
 
+/// Each segment without its first sectors, as many as leave its last commit.
+fn every_lost_beginning(case: &Case) -> Count {
+    let mut count = Count::default();
+    for (path, content) in &case.files {
+        let Some(last) = last_commit(content) else { continue };
+        let old = case.old.as_ref().filter(|old| old.len() >= last);
+        for end in (512..=last).step_by(512) {
+            let losses = [Some(vec![0; end]), Some(vec![0xff; end]), old.map(|old| old[..end].to_vec())];
+            for lost in losses.into_iter().flatten() {
+                let mut damaged = case.files.clone();
+                damaged.get_mut(path).unwrap()[..end].copy_from_slice(&lost);
+                count.check(damaged, case, || format!("{} lost its first {end}", path.display()));
+            }
+        }
+    }
+    count
+}
+
+/// Where the last commit of a segment stands; `None` where it has only one.
+fn last_commit(content: &[u8]) -> Option<usize> {
+    let header = SegmentHeader::decode(content).ok()?;
+    let Version::Two { salt, alignment, .. } = header.version else { return None };
+    let (mut at, mut last) = (alignment as usize, 0);
+    while let Ok((header, _)) = CommitHeader::decode(content.get(at..)?, alignment as usize)
+        && header.salt == salt
+    {
+        last = at;
+        at += header.total_bytes(alignment as usize);
+    }
+    (last > alignment as usize).then_some(last)
+}
+
 /// Lost, or holding what stands in the same place of another file, as if a write had never got there.
 fn every_sector_and_every_run_of_them(case: &Case, runs_max: usize) -> Count {
     let mut count = Count::default();
@@ -277,4 +309,20 @@ fn every_lost_sector_of_files_that_were_used_before() {
     let count = every_sector_and_every_run_of_them(&recycled(false), 1);
     println!("{count:?}");
     assert!(count.cases > 200 && count.loud > 80, "{count:?}");
+}
+
+#[test]
+fn every_lost_beginning_is_loud() {
+    for (case, cases) in [(sealed(), 60), (recycled(true), 20), (recycled(false), 20)] {
+        let count = every_lost_beginning(&case);
+        println!("{count:?}");
+        assert!(count.cases > cases && count.loud == count.cases, "{count:?}");
+        // As after a crash, or where the seal file is lost, too: the segment before tells of those that were rolled to.
+        if case.old.is_some() {
+            let mut unsealed = case;
+            unsealed.files.remove(&Path::new(DIR).join(names::SEALED));
+            let count = every_lost_beginning(&unsealed);
+            assert_eq!(count.loud, count.cases, "{count:?}");
+        }
+    }
 }

@@ -36,7 +36,10 @@ fn a_small_segment_has_exactly_these_bytes() {
     assert!(first[136..].iter().all(|&byte| byte == 0));
     assert_eq!(hex(&seal[..commit::HEADER_BYTES]), GOLDEN_SEAL);
     assert!(seal[64..].iter().all(|&byte| byte == 0));
-    assert_eq!(&fs::read(dir.path().join(names::SEALED)).unwrap()[..16], b"TKTS\x02\0\0\0\x02\0\0\0\0\0\0\0");
+    assert_eq!(
+        &fs::read(dir.path().join(names::SEALED)).unwrap()[..24],
+        b"TKTS\x03\0\0\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"
+    );
 }
 
 // Computed by another program, from the tables alone.
@@ -45,12 +48,12 @@ const GOLDEN_HEADER: &str = concat!(
     "000000000000000000000000000200000000000037fcdec114a725ba8596a287"
 );
 const GOLDEN_COMMIT: &str = concat!(
-    "544b54436792fe22887766554533221103000000000000000100000000000000",
-    "000000000000000002000000480000008596a287000000000000000000000000"
+    "544b544322c2c0b5887766554533221103000000000000000100000000000000",
+    "000000000000000002000000480000008596a28700000000fa1fbccaa6f12735"
 );
 const GOLDEN_SEAL: &str = concat!(
-    "544b5443da86afef887766554533221103000000000000000300000000000000",
-    "020000000000000000000000000000006792fe22000000000000000000000000"
+    "544b54432ea2a6af887766554533221103000000000000000300000000000000",
+    "0200000000000000000000000000000022c2c0b500000000fa1fbccaa6f12735"
 );
 
 fn version_1(name: &str) -> Option<PathBuf> {

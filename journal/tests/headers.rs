@@ -73,6 +73,7 @@ fn an_imitated_commit_where_a_first_one_could_stand_proves_nothing() {
             count: 0,
             length: 0,
             previous: 0,
+            next_salt: 0,
         };
         let end = payload.len();
         imitation.seal(&mut payload[at..end]);

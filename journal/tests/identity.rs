@@ -118,7 +118,8 @@ fn without_identity() -> Vec<u8> {
     let padded = common::padded(1, b"input");
     bytes[576..576 + padded.len()].copy_from_slice(&padded);
     let length = padded.len() as u32;
-    let header = CommitHeader { salt, epoch: 0, base_seq: Seq(1), durable: Seq(0), count: 1, length, previous };
+    let (epoch, base_seq, durable, count, next_salt) = (0, Seq(1), Seq(0), 1, 0);
+    let header = CommitHeader { salt, epoch, base_seq, durable, count, length, previous, next_salt };
     header.seal(&mut bytes[512..]);
     bytes
 }

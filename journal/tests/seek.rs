@@ -94,6 +94,7 @@ fn a_commit_behind_a_hole_is_not_begun_with() {
         count: 1,
         length: frames.len() as u32,
         previous: 1,
+        next_salt: 0,
     };
     let mut behind = vec![0; header.total_bytes(512)];
     behind[commit::HEADER_BYTES..commit::HEADER_BYTES + frames.len()].copy_from_slice(&frames);

@@ -5,8 +5,7 @@
 //! spared, as a box does that gets its log from a replica.
 //!
 //! What was under way when a box went down is not in question: nothing tells damage there from a tail that was never written. So the log ends
-//! with something that bears witness to the rest: a clean stop, or one commit more. Where the write that begins a segment is lost,
-//! or another lands on it, the salt that makes the rest of the segment evidence is gone with it, and only the clean stop is left to bear witness.
+//! with something that bears witness to the rest: a clean stop, or one commit more.
 
 use ticktape::config::ApplianceConfig;
 use ticktape::machine::{Machine, Progress};
@@ -119,9 +118,7 @@ impl<C> Damage<'_, C> {
     ) -> Result<(), Wrong> {
         let batches = rng.between(1, BATCHES_MAX);
         let struck = rng.below(batches);
-        let mut is_beginning_gone = false;
         for batch in 0..batches {
-            let segments = journal.stats().segments;
             let is_struck = batch == struck;
             disk.set_faults(DiskFaults {
                 lost_write: if is_struck && harm == Harm::Lost { Ppm::ALWAYS } else { Ppm::NEVER },
@@ -129,12 +126,10 @@ impl<C> Damage<'_, C> {
                 ..DiskFaults::NONE
             });
             truth.append_batch(disk, &mut journal, rng)?;
-            let begins_segment = batch == 0 || journal.stats().segments > segments;
-            is_beginning_gone |= is_struck && (harm == Harm::Misdirected || harm == Harm::Lost && begins_segment);
         }
         disk.set_faults(DiskFaults::NONE);
         truth.acknowledged = journal.durable();
-        if rng.flip() || is_beginning_gone {
+        if rng.flip() {
             return journal.close().map_err(broke);
         }
         truth.append_batch(disk, &mut journal, rng)

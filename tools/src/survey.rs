@@ -106,7 +106,7 @@ impl Survey {
             Fact::Damaged { offset, seq, damage } => self.place(*offset, Some(*seq), damage.to_string()),
             Fact::Gap { from, to } => self.gaps.push(Gap { from: from.0, to: to.0 }),
             Fact::End { .. } => {}
-            Fact::Sealed { durable } => self.sealed = Some(*durable),
+            Fact::Sealed { durable } => self.sealed = *durable,
         }
     }
 

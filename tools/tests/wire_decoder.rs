@@ -443,7 +443,8 @@ fn without_header(block: usize, lost: impl FnOnce(&mut [u8], &SegmentHeader, u32
     }
     let length = frames.len() as u32;
     bytes[block + 64..][..frames.len()].copy_from_slice(&frames);
-    let first = CommitHeader { salt, epoch: 1, base_seq: Seq(1), durable: Seq(0), count: 3, length, previous: crc };
+    let (base_seq, durable, count, next_salt) = (Seq(1), Seq(0), 3, 0);
+    let first = CommitHeader { salt, epoch: 1, base_seq, durable, count, length, previous: crc, next_salt };
     let previous = first.seal(&mut bytes[block..2 * block]);
     let seal = CommitHeader { base_seq: Seq(4), durable: Seq(3), count: 0, length: 0, previous, ..first };
     seal.seal(&mut bytes[2 * block..]);
@@ -505,4 +506,46 @@ fn journals_that_another_program_wrote() {
     for (name, frames) in [("counter", 2), ("kv", 3), ("bank", 291)] {
         both_read(&Path::new(&cases).join("journal-v1").join(name), frames, false);
     }
+}
+
+/// Only what was announced before tells whose commits follow a beginning that is lost: the seal file of the first segment of an
+/// opening, the segment before of each next one.
+#[test]
+fn a_beginning_that_is_lost_is_missed_by_the_salt_that_was_announced() {
+    if !has_python() {
+        return;
+    }
+    for is_stopped in [false, true] {
+        for lost in 0..4 {
+            let dir = tempfile::tempdir().unwrap();
+            for epoch in 1..=2 {
+                let mut writer = Writer::open(dir.path(), epoch);
+                (0..14).for_each(|_| writer.commit(12));
+                // Others tell of the first commit of the last segment.
+                (0..3).for_each(|_| writer.commit(1));
+                while writer.journal.housekeeping(1 << 40) > 0 {
+                    writer.journal.poll(0);
+                }
+                if is_stopped || epoch == 1 {
+                    writer.close();
+                }
+            }
+            let all = segments(dir.path());
+            let second_life = all.iter().position(|path| epoch_of(path) == 2).expect("two lives");
+            assert!(second_life > 1 && all.len() > second_life + 1, "each rolled");
+            let path = &all[[0, 1, second_life, all.len() - 1][lost]];
+            let first = SegmentHeader::decode(&std::fs::read(path).expect("the segment")).expect("sound").first_seq;
+            change(path, |bytes| {
+                let (first, _) = CommitHeader::decode(&bytes[512..], 512).expect("a commit");
+                bytes[..512 + first.total_bytes(512)].fill(0);
+            });
+            let frames = if lost == 0 { 0 } else { first.0 - 1 };
+            println!("segment {lost} of {}, {first}, stopped in order: {is_stopped}", all.len());
+            both_read(dir.path(), frames as usize, true);
+        }
+    }
+}
+
+fn epoch_of(path: &Path) -> u64 {
+    SegmentHeader::decode(&std::fs::read(path).expect("the segment")).expect("sound").epoch
 }

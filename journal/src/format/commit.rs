@@ -14,7 +14,8 @@
 //! | 40 | 4 | count | u32 |
 //! | 44 | 4 | length | u32 |
 //! | 48 | 4 | previous | u32 |
-//! | 52 | 12 | reserved | zeros |
+//! | 52 | 4 | reserved | zeros |
+//! | 56 | 8 | next_salt | u64 |
 
 use std::fmt;
 
@@ -45,11 +46,13 @@ pub const LENGTH: usize = 44;
 pub const PREVIOUS: usize = 48;
 /// Offset of the reserved bytes.
 pub const RESERVED: usize = 52;
+/// Offset of the salt that the next segment will have, 0 where none is announced.
+pub const NEXT_SALT: usize = 56;
 /// Size of the header; the frames follow.
 pub const HEADER_BYTES: usize = 64;
 
 const CHECKED_FROM: usize = CHECKSUM + 4;
-const _: () = assert!(RESERVED + 12 == HEADER_BYTES && CHECKED_FROM == SALT);
+const _: () = assert!(RESERVED + 4 == NEXT_SALT && NEXT_SALT + 8 == HEADER_BYTES && CHECKED_FROM == SALT);
 
 /// The header of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +71,9 @@ pub struct CommitHeader {
     pub length: u32,
     /// Checksum of the commit before.
     pub previous: u32,
+    /// The salt that the next segment will have: what proves that its commits are evidence, should its beginning be lost. 0 in commits
+    /// from before there were such. Never sent off the box.
+    pub next_salt: u64,
 }
 
 /// Why bytes are not the commit that was expected.
@@ -139,7 +145,8 @@ impl CommitHeader {
         put_u32(commit, COUNT, self.count);
         put_u32(commit, LENGTH, self.length);
         put_u32(commit, PREVIOUS, self.previous);
-        commit[RESERVED..HEADER_BYTES].fill(0);
+        commit[RESERVED..NEXT_SALT].fill(0);
+        put_u64(commit, NEXT_SALT, self.next_salt);
         let checksum = crc32c(&commit[CHECKED_FROM..]);
         put_u32(commit, CHECKSUM, checksum);
         checksum
@@ -187,13 +194,14 @@ impl CommitHeader {
             count: u32_at(commit, COUNT),
             length: u32_at(commit, LENGTH),
             previous: u32_at(commit, PREVIOUS),
+            next_salt: u64_at(commit, NEXT_SALT),
         };
         header.check(commit)?;
         Ok((header, computed))
     }
 
     fn check(&self, commit: &[u8]) -> Result<(), CommitError> {
-        if !is_zero(&commit[RESERVED..HEADER_BYTES]) {
+        if !is_zero(&commit[RESERVED..NEXT_SALT]) {
             return Err(CommitError::Field("reserved"));
         }
         if self.base_seq == Seq::ZERO || self.base_seq.0 > Seq::MAX.0 - u64::from(self.count) {
@@ -222,8 +230,9 @@ mod tests {
     use super::*;
 
     fn sample() -> (CommitHeader, Vec<u8>) {
-        let header =
-            CommitHeader { salt: 7, epoch: 1, base_seq: Seq(5), durable: Seq(3), count: 1, length: 40, previous: 9 };
+        let (count, length, previous, next_salt) = (1, 40, 9, 11);
+        let (base_seq, durable) = (Seq(5), Seq(3));
+        let header = CommitHeader { salt: 7, epoch: 1, base_seq, durable, count, length, previous, next_salt };
         let mut commit = vec![0; header.total_bytes(512)];
         commit[HEADER_BYTES..HEADER_BYTES + 40].fill(0xa5);
         header.seal(&mut commit);
@@ -270,5 +279,17 @@ mod tests {
         assert_eq!(CommitHeader::decode(&commit, 512), Err(CommitError::Length(41)));
         CommitHeader { length: u32::MAX - 7, ..header }.seal(&mut commit);
         assert_eq!(CommitHeader::decode(&commit, 512), Err(CommitError::Length(u32::MAX - 7)));
+    }
+
+    #[test]
+    fn a_reserved_byte_is_refused_and_no_announcement_is_none() {
+        let (header, mut commit) = sample();
+        commit[RESERVED + 3] = 1;
+        let checksum = crc32c(&commit[CHECKED_FROM..]);
+        put_u32(&mut commit, CHECKSUM, checksum);
+        assert_eq!(CommitHeader::decode(&commit, 512), Err(CommitError::Field("reserved")));
+        let header = CommitHeader { next_salt: 0, ..header };
+        header.seal(&mut commit);
+        assert_eq!(CommitHeader::decode(&commit, 512).unwrap().0, header);
     }
 }

@@ -13,6 +13,7 @@ use crate::limits::{ALIGNMENT_BYTES_MAX, READ_CHUNK_BYTES};
 use crate::names;
 use crate::recover::{self, Segment, at, run};
 use crate::scan::Chain;
+use crate::sealed::read_seal;
 use crate::window::Window;
 
 impl<D: Disk> JournalReader<D> {
@@ -125,7 +126,8 @@ impl<D: Disk> JournalReader<D> {
     fn list(&mut self, window: &mut Window) -> Result<Vec<Segment>, JournalError> {
         let (names, has_seal) = recover::list(&mut self.disk, &self.dir)?;
         if has_seal {
-            self.sealed = self.sealed.max(recover::sealed(&mut self.disk, window, &self.dir)?);
+            let sealed = read_seal(&mut self.disk, window, &self.dir)?.unwrap_or_default();
+            self.sealed = self.sealed.max(sealed.durable);
         }
         let mut segments = Vec::with_capacity(names.len());
         for name in names {

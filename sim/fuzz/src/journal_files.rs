@@ -123,7 +123,8 @@ pub fn one_line<T>(result: Result<T, JournalError>) -> Result<T, JournalError> {
 /// Makes the checksums of a file right, as far as it makes sense: the fuzzer guesses none.
 fn repair_file(bytes: &mut [u8], frames: bool) {
     if bytes.len() >= seal::BYTES && bytes.starts_with(&seal::MAGIC) {
-        put_crc(bytes, seal::CRC);
+        let is_old = u32_at(bytes, seal::VERSION) == seal::VERSION_2;
+        put_crc(bytes, if is_old { seal::V2_CRC } else { seal::CRC });
         return;
     }
     if bytes.len() >= recycle::BYTES && bytes.starts_with(&recycle::MAGIC) {
@@ -215,7 +216,8 @@ fn one_commit() -> Vec<u8> {
     let frame = sealed(1, Kind::Input, b"only");
     bytes[576..576 + frame.len()].copy_from_slice(&frame);
     let length = padded(frame.len()) as u32;
-    let commit = CommitHeader { salt: 7, epoch: 1, base_seq: Seq(1), durable: Seq(0), count: 1, length, previous };
+    let (epoch, base_seq, durable, count, next_salt) = (1, Seq(1), Seq(0), 1, 0);
+    let commit = CommitHeader { salt: 7, epoch, base_seq, durable, count, length, previous, next_salt };
     commit.seal(&mut bytes[512..]);
     bytes
 }

@@ -24,8 +24,9 @@ FRAME = struct.Struct("<QQHHII")
 HEADER_1 = struct.Struct("<4sIQQI")
 HEADER_2 = struct.Struct("<4sIQQQQIII8sI")
 MARK = struct.Struct("<4sIQQII")
-COMMIT = struct.Struct("<4sIQQQQIII12s")
-SEAL = struct.Struct("<4sIQI")
+COMMIT = struct.Struct("<4sIQQQQIII4sQ")
+SEAL_2 = struct.Struct("<4sIQI")
+SEAL_3 = struct.Struct("<4sIQQI")
 
 
 def make_table():
@@ -82,7 +83,7 @@ class Commit:
         if len(data) - at < COMMIT.size:
             return None
         fields = COMMIT.unpack_from(data, at)
-        magic, checksum, salt, epoch, base, durable, count, length, previous, reserved = fields
+        magic, checksum, salt, epoch, base, durable, count, length, previous, reserved, next_salt = fields
         size = -(-(64 + length) // block) * block
         if magic != b"TKTC" or length % 8 or size > COMMIT_BYTES_MAX or at + size > len(data):
             return None
@@ -95,7 +96,7 @@ class Commit:
         commit = Commit()
         commit.at, commit.size, commit.length = at, size, length
         commit.checksum, commit.salt, commit.epoch, commit.base = checksum, salt, epoch, base
-        commit.durable, commit.count, commit.previous = durable, count, previous
+        commit.durable, commit.count, commit.previous, commit.next_salt = durable, count, previous, next_salt
         return commit
 
     def frames(self, data):
@@ -135,20 +136,22 @@ class Segment:
             if found and found[0][0] > seq:
                 durable = max(durable, found[0][0] - 1)
                 break
-        return Walk(frames, seq, durable, at, self.epoch, 0, None)
+        return Walk(frames, seq, durable, at, self.epoch, 0, None, 0)
 
     def walk_commits(self):
-        frames, durable = [], 0
+        frames, durable, next_salt = [], 0, 0
         chain = Chain(self.data, self.block, self.salt, self.header_crc, self.first_seq, self.epoch)
         refused = None
         for commit in chain:
-            durable = max(durable, commit.durable)
+            durable, next_salt = max(durable, commit.durable), commit.next_salt
             try:
                 frames.extend([] if refused else list(commit.frames(self.data)))
             except Refused as reason:
                 refused = Refused(f"{self.path}, {reason}")
-        durable = max(durable, chain.epoch_fell_at, behind_chain(self.data, chain.at, self.block, self.salt))
-        return Walk(frames, chain.seq, durable, chain.at, chain.epoch, chain.previous, refused)
+        for commit in commits_behind(self.data, chain.at, self.block, self.salt):
+            durable, next_salt = max(durable, commit.durable), next_salt or commit.next_salt
+        durable = max(durable, chain.epoch_fell_at)
+        return Walk(frames, chain.seq, durable, chain.at, chain.epoch, chain.previous, refused, next_salt)
 
     def follows(self, before, walk):
         """Whether the log goes on here where the walk of the segment before ended."""
@@ -158,11 +161,12 @@ class Segment:
 
 class Walk:
     """What a segment holds: its frames, the seq after the last, the durable seq that is proven, the offset where it
-    ends, the epoch and checksum of the last commit there, and what is wrong in a sound commit, if anything is."""
+    ends, the epoch and checksum of the last commit there, what is wrong in a sound commit, if anything is, and the salt
+    that its commits announce."""
 
-    def __init__(self, frames, end, durable, at, epoch, checksum, refused):
+    def __init__(self, frames, end, durable, at, epoch, checksum, refused, next_salt):
         self.frames, self.end, self.durable, self.at = frames, end, durable, at
-        self.epoch, self.checksum, self.refused = epoch, checksum, refused
+        self.epoch, self.checksum, self.refused, self.next_salt = epoch, checksum, refused, next_salt
 
 
 class Chain:
@@ -186,15 +190,23 @@ class Chain:
             yield commit
 
 
-def behind_chain(data, at, block, salt):
-    durable = 0
+def commits_behind(data, at, block, salt):
     while at < len(data):
         if data[at : at + 4] == b"TKTC":
             commit = Commit.read(data, at, block)
             if commit and commit.salt == salt:
-                durable = max(durable, commit.durable)
+                yield commit
         at += block
-    return durable
+
+
+def behind_chain(data, at, block, salt):
+    return max([0] + [commit.durable for commit in commits_behind(data, at, block, salt)])
+
+
+def evidence_of_announced(data, salts):
+    heads = [at for at in range(0, len(data), 512) if salts and data[at : at + 4] == b"TKTC"]
+    found = [Commit.read(data, at, block) for at in heads for block in BLOCKS]
+    return max([0] + [commit.durable for commit in found if commit and commit.salt in salts])
 
 
 def evidence_without_header(data):
@@ -258,25 +270,33 @@ def read_header(path, data):
 
 
 def read_sealed(path):
+    """What was durable, and the salt that is announced; 0 each where nothing says so."""
     try:
         data = open(path, "rb").read()
     except FileNotFoundError:
-        return 0
-    if len(data) < SEAL.size:
-        return 0
-    magic, version, durable, crc = SEAL.unpack_from(data)
-    return durable if magic == b"TKTS" and version == 2 and crc32c(data[:16]) == crc else 0
+        return 0, 0
+    if len(data) >= SEAL_2.size and data[:8] == b"TKTS\x02\0\0\0":
+        _, _, durable, crc = SEAL_2.unpack_from(data)
+        return (durable, 0) if crc32c(data[:16]) == crc else (0, 0)
+    if len(data) >= SEAL_3.size and data[:8] == b"TKTS\x03\0\0\0":
+        _, _, durable, next_salt, crc = SEAL_3.unpack_from(data)
+        return (durable, next_salt) if crc32c(data[:24]) == crc else (0, 0)
+    return 0, 0
 
 
 def read_journal(directory):
     """Yields every frame; raises `Refused` at damage."""
-    segments, lost, durable = [], [], read_sealed(os.path.join(directory, "sealed"))
+    segments, lost, suspects = [], [], []
+    sealed, sealed_salt = read_sealed(os.path.join(directory, "sealed"))
+    durable = sealed
     for name in sorted(os.listdir(directory)):
         if not name.endswith((".seg", ".spare")):
             continue
         path = os.path.join(directory, name)
         data = open(path, "rb").read()
         segment = read_header(path, data)
+        if not segment or name != f"{segment.first_seq:020}.seg":
+            suspects.append(data)
         if segment:
             segments.append(segment)
         elif mark := read_mark(data):
@@ -297,6 +317,12 @@ def read_journal(directory):
 
     walks = [segment.walk() for segment in segments]
     durable = max([durable] + [walk.durable for walk in walks])
+    announced = {sealed_salt} if not segments else set()
+    for index, (segment, walk) in enumerate(zip(segments, walks)):
+        if index + 1 == len(segments) or not segments[index + 1].follows(segment, walk):
+            announced |= {walk.next_salt} | ({sealed_salt} if walk.end == sealed + 1 else set())
+    announced -= {0} | {segment.salt for segment in segments}
+    durable = max([durable] + [evidence_of_announced(data, announced) for data in suspects])
     for first_seq, path in lost:
         if segments and first_seq < segments[0].first_seq and first_seq <= durable:
             raise Refused(f"{path}: its header is damaged, and the journal began there")

@@ -9,9 +9,10 @@ use ticktape::{Decode, Encode, Frame, Kind, Seq, SessionId, Timestamp};
 use ticktape_core::{crc32c, frame};
 use ticktape_journal::format::commit::{CommitHeader, HEADER_BYTES};
 use ticktape_journal::format::recycle::{self, RecycleMark};
+use ticktape_journal::format::seal::{self, Sealed};
 use ticktape_journal::format::segment::{SegmentHeader, V1_HEADER_BYTES, Version};
 use ticktape_journal::format::snapshot::{SectionBytes, SnapshotMeta};
-use ticktape_journal::format::{seal, segment, snapshot};
+use ticktape_journal::format::{segment, snapshot};
 use ticktape_shm::layout;
 
 use super::wire_document::Document;
@@ -124,7 +125,8 @@ fn commit() -> Vec<u8> {
     let mut tick = sealed(5, 50, Kind::Tick, &[]);
     tick.resize(frame::padded(tick.len()), 0);
     let length = tick.len() as u32;
-    let header = CommitHeader { salt: 7, epoch: 1, base_seq: Seq(5), durable: Seq(3), count: 1, length, previous: 9 };
+    let (base_seq, durable, count, previous, next_salt) = (Seq(5), Seq(3), 1, 9, 11);
+    let header = CommitHeader { salt: 7, epoch: 1, base_seq, durable, count, length, previous, next_salt };
     let mut commit = vec![0; header.total_bytes(512)];
     commit[HEADER_BYTES..HEADER_BYTES + tick.len()].copy_from_slice(&tick);
     header.seal(&mut commit);
@@ -135,7 +137,7 @@ fn commit() -> Vec<u8> {
 
 fn seal_file() -> Vec<u8> {
     let mut block = vec![0; 512];
-    seal::encode(Seq(42), &mut block);
+    Sealed { durable: Seq(42), next_salt: 9 }.encode(&mut block);
     block.truncate(seal::BYTES);
     block
 }

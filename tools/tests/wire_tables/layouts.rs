@@ -107,9 +107,16 @@ fn journal() -> Vec<Expected> {
         (commit::LENGTH, "length"),
         (commit::PREVIOUS, "previous"),
         (commit::RESERVED, "reserved"),
+        (commit::NEXT_SALT, "next_salt"),
         (commit::HEADER_BYTES, "frames"),
     ];
-    let seal = [(seal::MAGIC_AT, "magic"), (seal::VERSION, "version"), (seal::DURABLE, "durable"), (seal::CRC, "crc")];
+    let seal = [
+        (seal::MAGIC_AT, "magic"),
+        (seal::VERSION, "version"),
+        (seal::DURABLE, "durable"),
+        (seal::NEXT_SALT, "next_salt"),
+        (seal::CRC, "crc"),
+    ];
     vec![
         seamless("Journal/Segment header, version 2", &version_2, Some(segment::HEADER_BYTES)),
         seamless("Journal/Segment header, version 1", &version_1, Some(segment::V1_HEADER_BYTES)),
