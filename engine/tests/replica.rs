@@ -4,7 +4,7 @@ mod support;
 
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use support::{Answer, Command, Mailbox, TestClient, config};
@@ -400,6 +400,34 @@ fn nobody_to_ask_is_a_state_with_a_word_and_ends_when_somebody_comes() {
     until_level(&replica, &appliance);
     until(&replica, "being live", |status| status.state == ReplicaState::Live && status.word.is_empty());
     stop(appliance);
+}
+
+/// The cores that each thread of this process with that name may run on.
+fn allowed(name: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let of = |task: PathBuf| {
+        let comm = std::fs::read_to_string(task.join("comm")).ok()?;
+        let status = std::fs::read_to_string(task.join("status")).ok()?;
+        let (_, list) = status.split_once("Cpus_allowed_list:").filter(|_| comm.trim_end() == name)?;
+        list.lines().next().map(|list| list.trim().to_string())
+    };
+    tasks.filter_map(of).collect()
+}
+
+#[test]
+fn a_core_plan_pins_the_threads_that_it_names() {
+    let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());
+    let appliance = start(&leader(dir.path(), a));
+    let core = *ticktape_tuning::pin::usable_cores().last().unwrap();
+    let mut config = follower(own.path(), a, &appliance);
+    config.cores = format!("intake@{core}|journaler@{core}|executor@{core}|feed-server@{core}").parse().unwrap();
+    config.serve = Some(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+    let replica = follow(&config);
+    until(&replica, "being live", |status| status.state == ReplicaState::Live);
+    for name in ["tt-intake", "tt-journaler", "tt-executor", "tt-feed-server"] {
+        assert!(allowed(name).contains(&core.to_string()), "{name}: {:?}", allowed(name));
+    }
+    same_in_the_end(appliance, replica);
 }
 
 #[test]

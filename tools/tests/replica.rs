@@ -339,6 +339,11 @@ fn what_is_missing_on_the_command_line_is_named() {
     );
     let same = run(&["follow", "--feed", "127.0.0.1:1,127.0.0.1:1", "--repair", "127.0.0.1:4", "--dir", "/nowhere"]);
     assert!(same.contains("127.0.0.1:1 twice"), "{same}");
+    let there = ["follow", "--feed", "127.0.0.1:1", "--repair", "127.0.0.1:4", "--dir", "/nowhere"];
+    let nowhere = run(&[&there[..], &["--cores", "intake@4095"]].concat());
+    assert!(nowhere.contains("core 4095 can't be used by this process"), "{nowhere}");
+    let not_one = run(&[&there[..], &["--cores", "sequencer@0"]].concat());
+    assert!(not_one.contains("one of intake, journaler, executor, feed-server"), "{not_one}");
     let odd = ["--repair", "127.0.0.1:4", "--dir", "/nowhere", "--segment-bytes", "1000"];
     let odd = run(&[&["follow", "--feed", "127.0.0.1:1"][..], &odd].concat());
     assert!(odd.contains("segment_bytes = 1000: take a multiple of 4096 from ") && odd.lines().count() == 1, "{odd}");

@@ -7,6 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::idle::IdleStrategy;
+use super::replica_plan::ReplicaPlan;
 
 /// The stages of an appliance, in the order in which a message passes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -95,6 +96,10 @@ pub enum PlanError {
     BadCore(String),
     /// Not a way to wait.
     BadIdle(String),
+    /// Not a thread of a replica.
+    NoThreadOfReplica(String),
+    /// A thread of a replica whose way to wait is its own.
+    WaitsAsItDoes(StageName),
     /// A core that this process may not use.
     UnusableCore {
         /// The core asked for.
@@ -120,6 +125,13 @@ impl fmt::Display for PlanError {
             PlanError::EmptySlot => write!(f, "a thread has no stage: write stages between every two bars"),
             PlanError::BadCore(text) => write!(f, "{text:?} is no core number: write it as @2"),
             PlanError::BadIdle(why) => f.write_str(why),
+            PlanError::NoThreadOfReplica(name) => {
+                let threads = ReplicaPlan::THREADS.map(StageName::as_str).join(", ");
+                write!(f, "{name:?} is no thread of a replica: one of {threads}")
+            }
+            PlanError::WaitsAsItDoes(thread) => {
+                write!(f, "{} rests between two looks: leave out how it waits", thread.as_str())
+            }
             PlanError::UnusableCore { core, usable } => {
                 write!(f, "core {core} can't be used by this process: usable are {usable:?}")
             }
@@ -183,22 +195,27 @@ impl CorePlan {
     }
 }
 
+/// What a thread does, its core and how it waits, as written.
+pub(super) fn split_slot(text: &str) -> Result<(&str, Option<usize>, Option<IdleStrategy>), PlanError> {
+    let (part, idle) = match text.split_once(':') {
+        Some((part, idle)) => (part, Some(idle.trim().parse().map_err(PlanError::BadIdle)?)),
+        None => (text, None),
+    };
+    match part.split_once('@') {
+        Some((what, core)) => {
+            let number = core.trim().parse().map_err(|_| PlanError::BadCore(core.to_string()))?;
+            Ok((what, Some(number), idle))
+        }
+        None => Ok((part, None, idle)),
+    }
+}
+
 impl FromStr for CorePlan {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
         let slot = |part: &str| {
-            let (part, idle) = match part.split_once(':') {
-                Some((part, idle)) => (part, Some(idle.trim().parse().map_err(PlanError::BadIdle)?)),
-                None => (part, None),
-            };
-            let (stages, core) = match part.split_once('@') {
-                Some((stages, core)) => {
-                    let number = core.trim().parse().map_err(|_| PlanError::BadCore(core.to_string()))?;
-                    (stages, Some(number))
-                }
-                None => (part, None),
-            };
+            let (stages, core, idle) = split_slot(part)?;
             let stages = stages.split(',').map(str::trim).filter(|name| !name.is_empty());
             Ok(CoreSlot { stages: stages.map(StageName::from_str).collect::<Result<_, _>>()?, core, idle })
         };

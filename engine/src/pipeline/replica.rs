@@ -17,9 +17,11 @@ use super::appliance::Report;
 use super::core_thread::{Closed, Idle, prepare, run_core};
 use super::feed_server;
 use super::idle::IdleStrategy;
+use super::plan::StageName;
 use super::replica_cut;
 use super::replica_executor::{self, Asked};
 use super::replica_parts::{Me, Parts, assemble, open_log};
+use super::replica_plan::ThreadPlace;
 use super::replica_reset as reset;
 use super::replica_stage::IntakeStage;
 use super::replica_tcp::{self, Begun, TcpBulk};
@@ -75,6 +77,7 @@ where
         on_output: Option<OnOutput<S>>,
     ) -> Result<Self, StartError> {
         config.validate()?;
+        config.cores.check(&pin::usable_cores())?;
         std::fs::create_dir_all(&config.dir).map_err(|error| in_dir(&config.dir, &error))?;
         let sockets = Sockets::open(config)?;
         let server = config.serve.map(|address| feed_server::Ports::open(address, config.datagram_bytes_max));
@@ -466,7 +469,7 @@ where
             epochs,
             log_id,
             lifecycle: lifecycle.clone(),
-            cores: pin::usable_cores(),
+            cores: config.cores.place(StageName::FeedServer).core.map_or_else(pin::usable_cores, |core| vec![core]),
         });
         let mut journaler = JournalerStage::new(journaler, lifecycle.clone());
         if config.snapshots.is_some_and(|snapshots| snapshots.compact) {
@@ -489,20 +492,35 @@ where
     ) -> Result<(), StartError> {
         let usable = pin::usable_cores().len();
         let idle = Idle { strategy: self.config.idle.resolve(THREADS, usable), has_spare_core: usable > THREADS };
-        prepare(idle);
-        for (name, stage) in [("tt-intake", intake), ("tt-journaler", journaler)] {
+        for (name, stage, own) in
+            [("tt-intake", intake, idle.strategy), ("tt-journaler", journaler, IdleStrategy::Backoff)]
+        {
             let lifecycle = running.lifecycle.clone();
-            let idle = if name == "tt-intake" { idle } else { Idle { strategy: IdleStrategy::Backoff, ..idle } };
+            let place = self.config.cores.place(stage.name());
+            let idle = Idle { strategy: place.idle.unwrap_or(own).resolve(THREADS, usable), ..idle };
+            prepare(idle);
             running.start(name, move || {
+                pin_to(place);
                 let _ = pin::sleep_precisely();
                 run_core(vec![stage], idle, &lifecycle)
             })?;
         }
-        running.start("tt-executor", move || vec![replica_executor::run::<S>(executor)])?;
+        let place = self.config.cores.place(StageName::Executor);
+        running.start("tt-executor", move || {
+            pin_to(place);
+            vec![replica_executor::run::<S>(executor)]
+        })?;
         if let Some(server) = server {
             running.start("tt-feed-server", move || vec![feed_server::run(server)])?;
         }
         Ok(())
+    }
+}
+
+/// Not being pinned costs speed, nothing else.
+fn pin_to(place: ThreadPlace) {
+    if let Some(core) = place.core {
+        let _ = pin::pin_current_thread(core);
     }
 }
 

@@ -10,7 +10,7 @@ use ticktape_journal::{JournalConfig, StrategyChoice};
 use crate::config::{ConfigError, FeedConfig, LogRingConfig, SnapshotConfig};
 use crate::feed::{RepairConfig, mold};
 use crate::machine::StepLimits;
-use crate::pipeline::IdleStrategy;
+use crate::pipeline::{IdleStrategy, ReplicaPlan};
 
 /// Rewinders that can be told apart.
 const PEERS_MAX: usize = 64;
@@ -52,6 +52,8 @@ pub struct ReplicaConfig {
     pub until: Option<Seq>,
     /// How idle threads wait.
     pub idle: IdleStrategy,
+    /// Which cores its threads are pinned to, if any.
+    pub cores: ReplicaPlan,
     /// What one step may produce: the leader's.
     pub limits: StepLimits,
 }
@@ -78,6 +80,7 @@ impl ReplicaConfig {
             snapshot_gap_frames: 1_000_000,
             until: None,
             idle: IdleStrategy::Auto,
+            cores: ReplicaPlan::default(),
             limits: StepLimits::default(),
         }
     }

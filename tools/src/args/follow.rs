@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::ArgGroup;
+use ticktape::pipeline::ReplicaPlan;
 
 use super::FeedPair;
 
@@ -57,6 +58,9 @@ pub struct FollowArgs {
     /// Take snapshots of its own
     #[arg(long, requires = "feed", help_heading = FEED)]
     pub snapshots: bool,
+    /// Core plan: where its threads run, such as "intake@2:spin|journaler@3|executor@4|feed-server@5"; one that is left out goes anywhere
+    #[arg(long, value_name = "PLAN", value_parser = ReplicaPlan::from_str, requires = "feed", help_heading = FEED)]
+    pub cores: Option<ReplicaPlan>,
     /// Size of a segment of its journal, in bytes; it keeps a spare one beside it. 64 MiB where not given
     #[arg(long, value_name = "N", requires = "feed", help_heading = FEED)]
     pub segment_bytes: Option<usize>,

@@ -87,6 +87,7 @@ fn config(args: &FollowArgs, feed: FeedPair) -> Result<ReplicaConfig, Failure> {
     config.stream = args.stream.clone().unwrap_or(config.stream);
     config.ring.name.clone_from(&args.ring);
     config.ring.dir.clone_from(&args.ring_dir);
+    config.cores = args.cores.clone().unwrap_or_default();
     if let Some(bytes) = args.segment_bytes {
         config.journal.segment_bytes = bytes;
         config.journal.prefill_bytes = config.journal.prefill_bytes.min(bytes);
