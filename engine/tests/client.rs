@@ -3,6 +3,7 @@
 mod support;
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -221,6 +222,71 @@ fn with_little_kept(dir: &std::path::Path) -> ApplianceConfig {
     let group = SocketAddrV4::new(Ipv4Addr::new(239, 255, 84, 86), 27_311);
     config.feed = Some(FeedConfig { repair: Some(any_port), ..FeedConfig::on_loopback(group) });
     config
+}
+
+#[test]
+fn a_saved_cursor_of_a_reign_that_was_lost_is_refused_and_never_taken_for_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let (config, crashed) = (ApplianceConfig { tier: Tier::Memory, ..config(dir.path()) }, dir.path().join("crashed"));
+    let echo = |client: &mut BlockingClient, times| {
+        for _ in 0..times {
+            client.submit_and_wait::<Answer>(&Command::Echo { times: 1, bytes: 1 }, PATIENCE).unwrap();
+        }
+    };
+    let appliance = start(&config);
+    let mut client = connect(&appliance, &Options::default());
+    echo(&mut client, 1);
+    // What a crash would leave: the log as it is now, without what follows.
+    wait_durable(&appliance);
+    copy_log(dir.path(), &crashed);
+    echo(&mut client, 5);
+    let (saved, reign) = (client.resume_next(), client.resume_reign());
+    assert_eq!((saved, reign), (7, 1));
+    drop(client);
+    stop(appliance);
+
+    // The next reign tells how far to go back; without a name it can't be asked.
+    let after = ApplianceConfig { dir: crashed.clone(), ..config.clone() };
+    let appliance = start(&after);
+    let with =
+        |client_epoch, resume_reign| Options { client_epoch, resume_next: saved, resume_reign, ..Options::default() };
+    let connected =
+        |appliance: &Appliance, options: &Options| BlockingClient::connect(appliance.local_addr(), options, PATIENCE);
+    let refused = connected(&appliance, &with(2, 0)).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("names no reign") && refused.to_string().contains("in reign 2"), "{refused}");
+    let mut other = connected(&appliance, &with(3, reign)).unwrap();
+    echo(&mut other, 8);
+    let Some(Notice::Resync { gap: HistoryGap::Rewound, from: 7, next: 2 }) = other.recv(PATIENCE).unwrap() else {
+        panic!("five events are lost")
+    };
+    drop(other);
+    stop(appliance);
+
+    // A later one does not know where that one began: its events are past the cursor, and are others.
+    let appliance = start(&after);
+    let refused = connected(&appliance, &with(4, reign)).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("is of reign 1") && refused.to_string().contains("in reign 3"), "{refused}");
+    stop(appliance);
+    // What is durable before it is acknowledged is not lost.
+    let appliance = start(&ApplianceConfig { tier: Tier::Local, ..after });
+    connected(&appliance, &with(5, 0)).unwrap();
+    stop(appliance);
+}
+
+/// Waits until all that was sequenced is durable.
+fn wait_durable(appliance: &Appliance) {
+    let begun = std::time::Instant::now();
+    while appliance.watermarks().durable() < appliance.sequenced() {
+        assert!(begun.elapsed() < PATIENCE);
+        std::hint::spin_loop();
+    }
+}
+
+fn copy_log(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+        std::fs::copy(&file, to.join(file.file_name().unwrap())).unwrap();
+    }
 }
 
 #[test]

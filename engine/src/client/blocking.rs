@@ -99,6 +99,9 @@ pub struct Options {
     pub client_epoch: u32,
     /// The first event wanted: one beyond the last that was processed; 1 for all.
     pub resume_next: u64,
+    /// The reign that this cursor is from: [`BlockingClient::resume_reign`], saved beside it. 0 where it is not known: then an appliance of
+    /// tier `memory`, which may have lost what the cursor counts, is not resumed from ([`CloseReason::CursorUnproven`](crate::link::CloseReason)).
+    pub resume_reign: u32,
     /// The service's schema version; the appliance must have the same.
     pub schema: u32,
     /// Events kept until they are received. Where they are full, calls that wait for something else give up.
@@ -116,6 +119,7 @@ impl Default for Options {
             session: link.session,
             client_epoch: link.client_epoch,
             resume_next: link.resume_next,
+            resume_reign: 0,
             schema: link.schema,
             events_max: 65_536,
             sender: link.sender,
@@ -200,6 +204,7 @@ impl BlockingClient {
                 session: options.session,
                 client_epoch: options.client_epoch,
                 resume_next: options.resume_next,
+                resume_reign: Some(options.resume_reign),
                 schema: options.schema,
                 sender: options.sender,
                 receiver: options.receiver,
@@ -417,6 +422,11 @@ impl BlockingClient {
             Notice::Resync { .. } => None,
         });
         first.unwrap_or(self.link.resume_next().max(self.inbox.reflected_before))
+    }
+
+    /// The reign of that cursor, to be saved with it.
+    pub const fn resume_reign(&self) -> u32 {
+        self.link.reign()
     }
 
     /// What an acknowledgement promises; `None` before the first handshake.

@@ -139,6 +139,11 @@ impl<S: Service> State<S> {
         self.machine.sessions().get(SessionId(session)).map_or(1, |state| state.event_seq + 1)
     }
 
+    /// The reign that the state is of, and its cursors with it.
+    pub fn resume_reign(&self) -> u32 {
+        u32::try_from(self.machine.epoch()).unwrap_or(u32::MAX)
+    }
+
     /// SHA-256 of the service's state, as the other commands print it: lowercase hex.
     pub fn digest(&self) -> String {
         self.machine.digest()

@@ -72,7 +72,8 @@ impl ClientLink {
     pub fn new(config: &ClientConfig) -> Self {
         assert!(config.first_seq > 0 && config.resume_next > 0 && config.resume_next < SEQ_LIMIT);
         assert!(config.hello_timeout_ns > 0 && config.heartbeat_interval_ns > 0 && config.silence_ns > 0);
-        let identity = Identity { session: config.session, client_epoch: config.client_epoch, appliance_epoch: 0 };
+        let appliance_epoch = config.resume_reign.unwrap_or(0);
+        let identity = Identity { session: config.session, client_epoch: config.client_epoch, appliance_epoch };
         let sender = Sender::new(identity, config.first_seq, &config.sender);
         ClientLink {
             config: *config,
@@ -103,6 +104,11 @@ impl ClientLink {
     /// Whose link it is.
     pub const fn session(&self) -> u64 {
         self.identity.session
+    }
+
+    /// The appliance's reign that was heard last: that of [`ClientLink::resume_next`]. 0 before any.
+    pub const fn reign(&self) -> u32 {
+        self.identity.appliance_epoch
     }
 
     /// Inputs before it are committed.

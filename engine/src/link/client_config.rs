@@ -14,6 +14,11 @@ pub struct ClientConfig {
     pub first_seq: u64,
     /// The first event wanted: one beyond the last that was processed; 1 for all.
     pub resume_next: u64,
+    /// The appliance's reign that this cursor is from, as [`ClientLink::reign`](super::ClientLink::reign) told it; 0 where that is not
+    /// known. An appliance of tier `memory` may have lost what the cursor counts and made other events of the same numbers: where the
+    /// cursor's reign is not known, or there were others since, the link ends with
+    /// [`CursorUnproven`](super::CloseReason::CursorUnproven). `None` leaves that unasked.
+    pub resume_reign: Option<u32>,
     /// The service's schema version; the appliance must have the same.
     pub schema: u32,
     /// What is sent.
@@ -37,6 +42,7 @@ impl Default for ClientConfig {
             client_epoch: 1,
             first_seq: 1,
             resume_next: 1,
+            resume_reign: None,
             schema: 1,
             sender: SenderConfig::default(),
             // Events are committed already when they come: the delay and the count alone pace the acknowledgements.

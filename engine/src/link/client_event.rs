@@ -24,6 +24,13 @@ pub enum CloseReason {
         /// The first that is still held here.
         to: u64,
     },
+    /// The cursor can't be told to be of this appliance's history: tier `memory`, and its reign is not known, or is not the last.
+    CursorUnproven {
+        /// The cursor's reign; 0 where it names none.
+        reign: u32,
+        /// The appliance's.
+        appliance_epoch: u32,
+    },
     /// The appliance knows inputs of this epoch that were never sent here: the epoch was used before.
     EpochReused {
         /// What it expects next.
@@ -41,6 +48,14 @@ impl std::fmt::Display for CloseReason {
             }
             CloseReason::InputsLost { from, to } => {
                 write!(f, "appliance lost acknowledged inputs {from} to {}: begin a higher client epoch", to - 1)
+            }
+            CloseReason::CursorUnproven { reign, appliance_epoch } => {
+                let of = if reign == 0 { "names no reign".to_string() } else { format!("is of reign {reign}") };
+                write!(
+                    f,
+                    "the saved cursor {of}, and the appliance, of tier memory, is in reign {appliance_epoch} and may have lost what it \
+                     counts: fetch the state (client::snapshot), and resume with its cursor and its reign"
+                )
             }
             CloseReason::CommandTooLong => f.write_str("appliance refused an input larger than a frame there may hold"),
             CloseReason::EpochReused { expected } => {

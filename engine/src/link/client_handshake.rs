@@ -8,7 +8,7 @@ use super::client::{ClientLink, ClientState};
 use super::client_event::{CloseReason, Event, HistoryGap};
 use super::data::DATA_OVERHEAD_BYTES;
 use super::error::DropReason;
-use super::packet::{DATAGRAM_BYTES_LIMIT, Hello, Identity, Packet, Refuse, RefuseReason, ResyncReason, Welcome};
+use super::packet::{DATAGRAM_BYTES_LIMIT, Hello, Identity, Packet, Refuse, RefuseReason, ResyncReason, Tier, Welcome};
 use super::sender::ResumeError;
 
 impl ClientLink {
@@ -42,6 +42,10 @@ impl ClientLink {
             self.end(CloseReason::Refused { reason, detail: u64::from(welcome.schema) }, on_event);
             return Ok(());
         }
+        if let Err(reason) = self.prove_cursor(appliance_epoch, welcome.tier) {
+            self.end(reason, on_event);
+            return Ok(());
+        }
         let acked_before = self.sender.acked_next();
         if let Err(reason) = self.resume_inputs(welcome) {
             self.end(reason, on_event);
@@ -63,6 +67,15 @@ impl ClientLink {
         }
         self.resume_events(welcome, on_event);
         Ok(())
+    }
+
+    /// Whether the cursor that this began with is of the appliance's history. One of the reign before is the appliance's to tell:
+    /// it knows where its own began.
+    fn prove_cursor(&self, appliance_epoch: u32, tier: Tier) -> Result<(), CloseReason> {
+        let Some(reign) = self.config.resume_reign else { return Ok(()) };
+        let is_saved = self.connects == 0 && self.config.resume_next > 1;
+        let is_proven = tier != Tier::Memory || reign != 0 && appliance_epoch <= reign.saturating_add(1);
+        if is_saved && !is_proven { Err(CloseReason::CursorUnproven { reign, appliance_epoch }) } else { Ok(()) }
     }
 
     /// Sets the receiver to where the appliance can go on.
