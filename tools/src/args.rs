@@ -1,6 +1,7 @@
 //! The command line.
 
 mod follow;
+mod generate;
 
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use ticktape::link::Tier;
 use ticktape::pipeline::{CorePlan, IdleStrategy};
 
 pub use follow::FollowArgs;
+pub use generate::GenerateArgs;
 
 /// A deterministic service with a total order, a durable journal and replicas.
 #[derive(Parser)]
@@ -29,6 +31,11 @@ pub enum Command {
     Run(RunArgs),
     /// Follow a running appliance: its ring on this box, its feed from another as a replica, or its public events
     Follow(FollowArgs),
+    /// Make up order flow, from a seed, as a file that demo --orders takes
+    ///
+    /// Orders, cancels and modifies around a price that walks at random. A book is kept on the way, so that cancels and modifies hit
+    /// orders that rest, but for the share that is to miss; where none rests, a new order comes instead. An orders file has no times: how fast it is sent is for demo --rate to say.
+    Generate(GenerateArgs),
     /// Rebuild the state from a journal, offline
     Replay(ReplayArgs),
     /// Show a journal's segments, commits, frames and snapshots
@@ -414,7 +421,7 @@ pub enum CaptureCommand {
 
 #[derive(clap::Args)]
 pub struct CaptureCheckArgs {
-    /// The pcapng file
+    /// The capture: pcapng or pcap, of any origin; packets are decoded where an appliance's own capture says what they are
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// One JSON object instead of lines

@@ -91,9 +91,11 @@ impl Tools {
 
     /// Reads the command line and does what it says.
     pub fn main(self) -> ExitCode {
-        // The demo trades orders: it is no command of programs without an order book.
-        let has_demo = self.services.iter().any(|service| service.name() == "orderbook");
-        let command = Args::command().name(self.program).mut_subcommand("demo", |demo| demo.hide(!has_demo));
+        // The demo trades orders, and is what they are generated for: both are no commands of programs without an order book.
+        let has_book = self.services.iter().any(|service| service.name() == "orderbook");
+        let command = ["demo", "generate"].into_iter().fold(Args::command().name(self.program), |command, name| {
+            command.mut_subcommand(name, |subcommand| subcommand.hide(!has_book))
+        });
         let args = match command.try_get_matches().and_then(|matches| Args::from_arg_matches(&matches)) {
             Ok(args) => args,
             Err(error) => return self.refuse(&error),
@@ -109,11 +111,18 @@ impl Tools {
 }
 
 impl Tools {
-    /// Help, or why a command line can't be taken: in one line where it names flags that belong together, or do not.
+    /// Help, or why a command line can't be taken: in one line where it names flags that belong together, or do not, or a value
+    /// that is none of theirs.
     fn refuse(&self, error: &clap::Error) -> ExitCode {
         use clap::error::ErrorKind;
-        let is_mix = matches!(error.kind(), ErrorKind::ArgumentConflict | ErrorKind::MissingRequiredArgument);
-        if !is_mix {
+        let is_line = matches!(
+            error.kind(),
+            ErrorKind::ArgumentConflict
+                | ErrorKind::MissingRequiredArgument
+                | ErrorKind::ValueValidation
+                | ErrorKind::InvalidValue
+        );
+        if !is_line {
             error.exit();
         }
         let text = error.render().to_string();

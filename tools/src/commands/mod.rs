@@ -7,6 +7,7 @@ mod follow_events;
 mod follow_events_sessions;
 mod follow_events_stream;
 mod follow_feed;
+mod generate;
 mod import;
 mod inspect;
 mod nic;
@@ -25,6 +26,7 @@ pub fn run(command: Command, services: &[Box<dyn AnyService>]) -> Result<(), Fai
         Command::Demo(args) => demo::run(&args, services),
         Command::Run(args) => run::run(args, services),
         Command::Follow(args) => follow::run(&args, services),
+        Command::Generate(args) => generate::run(&args),
         Command::Replay(args) => replay::run(&args, services),
         Command::Inspect(args) => inspect::run(&args, services),
         Command::Verify(args) => verify::run(&args, services),

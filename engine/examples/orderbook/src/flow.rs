@@ -24,12 +24,14 @@
 mod error;
 mod generate;
 mod read;
+mod shaped;
 mod write;
 
 pub use error::{FlowError, Reason};
 pub use generate::{Generator, generate};
 pub use read::{FlowReader, load, read};
-pub use write::{save, write};
+pub use shaped::{PRICE_LIMIT, RESTING_MAX, Shape, ShapeError, ShapedFlow, Tally, WHOLE_PPM};
+pub use write::{FlowFile, FlowWriter, is_gzip, save, write};
 
 /// The magic, as its bytes stand in the file.
 pub const MAGIC: [u8; 8] = *b"100_WBEM";

@@ -43,8 +43,7 @@ impl Generator {
     }
 
     fn new_order(&mut self, seq: u64) -> Command {
-        // Odd times counter, modulo 2^40, is a permutation: no name comes twice, and neighbours are far apart.
-        let id = self.orders.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (1 << 40) + 1;
+        let id = order_name(self.orders);
         self.orders += 1;
         let side = if self.random.below(2) == 0 { Side::Buy } else { Side::Sell };
         let ioc = self.random.below(1000) < IOC_PER_MILLE;
@@ -99,9 +98,15 @@ impl Iterator for Generator {
     }
 }
 
+/// The name of an order, by its number. Odd times counter, modulo 2^40, is a permutation: no name comes twice, and
+/// neighbours are far apart.
+pub(super) fn order_name(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (1 << 40) + 1
+}
+
 /// The SplitMix64 sequence.
 #[derive(Clone, Debug)]
-struct SplitMix64(u64);
+pub(super) struct SplitMix64(pub u64);
 
 impl SplitMix64 {
     fn next(&mut self) -> u64 {
@@ -112,8 +117,8 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, by multiplication: the bias is below 2^-50 for what is asked here.
-    fn below(&mut self, bound: u64) -> u64 {
+    /// A number below `bound`, by multiplication: the bias is `bound` in 2^64.
+    pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }
