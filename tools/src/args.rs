@@ -7,7 +7,7 @@ use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Parser, Subcommand, ValueEnum};
 use ticktape::config::NicChoice;
 use ticktape::link::Tier;
 use ticktape::pipeline::{CorePlan, IdleStrategy};
@@ -36,7 +36,7 @@ pub enum Command {
     /// Orders, cancels and modifies around a price that walks at random. A book is kept on the way, so that cancels and modifies hit
     /// orders that rest, but for the share that is to miss; where none rests, a new order comes instead. An orders file has no times: how fast it is sent is for demo --rate to say.
     Generate(GenerateArgs),
-    /// Rebuild the state from a journal, offline
+    /// Rebuild the state from a journal, or pull an appliance's inputs out of a capture, offline
     Replay(ReplayArgs),
     /// Show a journal's segments, commits, frames and snapshots
     Inspect(InspectArgs),
@@ -276,12 +276,20 @@ pub struct RunArgs {
 }
 
 #[derive(clap::Args)]
+#[command(group(ArgGroup::new("replayed").args(["journal", "pcap"]).required(true)))]
 pub struct ReplayArgs {
-    /// The journal's directory
+    /// The journal's directory: its frames are applied, and the state that they come to is told
     #[arg(long, value_name = "DIR")]
-    pub journal: PathBuf,
-    /// Which service
-    #[arg(long, value_name = "NAME")]
+    pub journal: Option<PathBuf>,
+    /// A capture (pcap or pcapng): which inputs of which sessions are in it, what went back to them, and the feeds, as far as they
+    /// were captured; exit code 1 where inputs are missing
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+    /// The appliance's address in the capture; that of its first handshake where not given
+    #[arg(long, value_name = "ADDR:PORT", requires = "pcap")]
+    pub listen: Option<SocketAddrV4>,
+    /// Which service the journal is of
+    #[arg(long, value_name = "NAME", conflicts_with = "pcap")]
     pub service: Option<String>,
     /// Write the results to this file
     #[arg(long, value_name = "FILE")]

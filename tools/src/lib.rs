@@ -20,6 +20,7 @@
 //! | `service` | a service with its type erased, as the commands see it |
 //! | `commands` | one command each |
 //! | `demo` | the demo's three processes |
+//! | [`links`] | an appliance's links and feeds, put back in order from captured datagrams |
 //! | [`capture`] | packets and datagrams out of pcap and pcapng files |
 //!
 //! Invariant: exit code 0 is success, 1 is a mismatch or a failure under way, 2 is a mistake in what was asked.
@@ -32,6 +33,7 @@ mod commands;
 mod demo;
 mod failure;
 mod json;
+pub mod links;
 mod log;
 mod out;
 mod service;

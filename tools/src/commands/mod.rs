@@ -12,6 +12,7 @@ mod import;
 mod inspect;
 mod nic;
 mod replay;
+mod replay_capture;
 mod run;
 mod state;
 mod verify;

@@ -1,4 +1,4 @@
-//! `ticktape replay`: the state from the journal alone.
+//! `ticktape replay`: the state from the journal alone. Captures are `replay_capture`'s.
 
 use std::time::Instant;
 
@@ -21,11 +21,16 @@ struct Json {
 }
 
 pub fn run(args: &ReplayArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
+    if let Some(pcap) = &args.pcap {
+        return super::replay_capture::run(args, pcap);
+    }
+    let journal =
+        args.journal.as_ref().ok_or_else(|| Failure::usage("--journal DIR or --pcap FILE says what to replay"))?;
     let service = find(services, args.service.as_deref())?;
     let started = Instant::now();
-    let (outcome, begun) = replay_journal(service, &args.journal)?;
+    let (outcome, begun) = replay_journal(service, journal)?;
     let seconds = started.elapsed().as_secs_f64();
-    say!("replayed {} to seq {} in {seconds:.3} s", args.journal.display(), outcome.seq)?;
+    say!("replayed {} to seq {} in {seconds:.3} s", journal.display(), outcome.seq)?;
     begun.say()?;
     say!("commands       {}", outcome.commands)?;
     say!("digest         {}", outcome.digest)?;

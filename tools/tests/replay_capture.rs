@@ -1,0 +1,157 @@
+//! Captures by the demo, pulled apart: all that the demo counted is there, and what was cut out of the file is named exactly.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use ticktape::link::Packet;
+use ticktape_tools::capture::{Datagrams, Item, Reader};
+
+const ORDERS: u64 = 5_000;
+
+fn ticktape(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ticktape")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// A demo's capture, and what the demo told.
+struct Captured {
+    dir: tempfile::TempDir,
+    file: PathBuf,
+    demo: Value,
+}
+
+impl Captured {
+    fn by_demo() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, json) = (dir.path().join("demo.pcapng"), dir.path().join("demo.json"));
+        let messages = ORDERS.to_string();
+        let (file_arg, json_arg) = (file.to_str().unwrap(), json.to_str().unwrap());
+        let args = ["demo", "--messages", &messages, "--rate", "max", "--nic", "udp"];
+        let output = ticktape(&[&args[..], &["--capture", file_arg, "--json", json_arg]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let demo = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
+        Captured { dir, file, demo }
+    }
+
+    /// Replays a capture: the exit code, the lines, and the JSON.
+    fn replay(&self, file: &Path, extra: &[&str]) -> (Option<i32>, String, Value) {
+        let json = self.dir.path().join("replay.json");
+        let args = ["replay", "--pcap", file.to_str().unwrap(), "--json", json.to_str().unwrap()];
+        let output = ticktape(&[&args[..], extra].concat());
+        let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+        (output.status.code(), text, serde_json::from_slice(&fs::read(json).unwrap()).unwrap())
+    }
+
+    /// The appliance's address.
+    fn appliance(&self) -> String {
+        self.replay(&self.file, &[]).2["appliance"].as_str().unwrap().to_string()
+    }
+}
+
+#[test]
+fn everything_that_the_demo_sent_is_pulled_out() {
+    let captured = Captured::by_demo();
+    let (code, text, json) = captured.replay(&captured.file, &[]);
+    assert_eq!(code, Some(0), "{text}");
+    let session = &json["sessions"][0];
+    assert_eq!(
+        (&json["inputs"], &session["messages"], &session["missing"]),
+        (&ORDERS.into(), &ORDERS.into(), &0.into())
+    );
+    assert_eq!((json["sessions"].as_array().unwrap().len(), &json["ok"]), (1, &true.into()));
+    assert_eq!(session["last"].as_u64().unwrap() - session["first"].as_u64().unwrap() + 1, ORDERS);
+    let events = &json["events"][0];
+    assert_eq!((&events["messages"], &events["missing"]), (&captured.demo["reports"], &0.into()), "{text}");
+    // The log's frames: the inputs, and what a start and a session put before them.
+    let feed = &json["feeds"][0];
+    assert_eq!((&feed["log_frames"], &feed["missing"]), (&feed["messages"], &0.into()));
+    assert!(feed["messages"].as_u64().unwrap() > ORDERS, "{text}");
+    let counters = &captured.demo["counters"];
+    assert_eq!((&json["link"]["up"], &json["link"]["undecodable"]), (&counters["sequencer.datagrams"], &0.into()));
+    assert_eq!(json["link"]["down"], counters["egress.datagrams"]);
+
+    let named = captured.replay(&captured.file, &["--listen", &captured.appliance()]);
+    assert_eq!((named.0, &named.2), (Some(0), &json), "the first handshake tells the same");
+    let (code, text, _) = captured.replay(&captured.file, &["--listen", "10.9.8.7:65"]);
+    assert!(code == Some(1) && text.contains("no link packet in it is for 10.9.8.7:65"), "{text}");
+}
+
+/// Packets of a file by where their blocks begin and end, with the inputs that each carries.
+fn packets(file: &Path, appliance: &str) -> Vec<(usize, usize, BTreeSet<u64>)> {
+    let bytes = fs::read(file).unwrap();
+    let mut starts = Vec::new();
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    while let Some(item) = reader.next().unwrap() {
+        let is_packet = matches!(item, Item::Packet(_));
+        starts.push((reader.at() as usize, is_packet));
+    }
+    let ends = starts.iter().skip(1).map(|start| start.0).chain([bytes.len()]);
+    let mut blocks: Vec<_> = starts.iter().zip(ends).map(|(&(at, _), end)| (at, end, BTreeSet::new())).collect();
+    let mut datagrams = Datagrams::new(Reader::new(&bytes[..]).unwrap());
+    while let Some(datagram) = datagrams.next().unwrap() {
+        let is_up = datagram.destination.to_string() == appliance;
+        if let (true, Ok((_, Packet::Data(data)))) = (is_up, Packet::decode(datagram.payload)) {
+            let at = blocks.binary_search_by_key(&(datagram.at as usize), |block| block.0).unwrap();
+            // Few enough that their low halves are all of them.
+            let base = u64::from(data.base_seq());
+            blocks[at].2 = (base..base + u64::from(data.count())).collect();
+        }
+    }
+    blocks
+}
+
+#[test]
+fn what_was_cut_out_is_named_exactly() {
+    let captured = Captured::by_demo();
+    let blocks = packets(&captured.file, &captured.appliance());
+    let carriers: Vec<usize> = (0..blocks.len()).filter(|&at| !blocks[at].2.is_empty()).collect();
+    assert!(carriers.len() > 30, "{} packets with inputs", carriers.len());
+    // Every third packet with inputs goes, the last one, too.
+    let cut: BTreeSet<usize> = carriers.iter().rev().step_by(3).copied().collect();
+    let bytes = fs::read(&captured.file).unwrap();
+    let file = captured.dir.path().join("cut.pcapng");
+    let kept = || blocks.iter().enumerate().filter(|(at, _)| !cut.contains(at)).map(|(_, block)| block);
+    fs::write(&file, kept().flat_map(|block| &bytes[block.0..block.1]).copied().collect::<Vec<u8>>()).unwrap();
+
+    let there: BTreeSet<u64> = kept().flat_map(|block| &block.2).copied().collect();
+    let all: BTreeSet<u64> = blocks.iter().flat_map(|block| &block.2).copied().collect();
+    let wanted: Vec<u64> = all.difference(&there).copied().collect();
+    assert!(all.len() as u64 == ORDERS && !wanted.is_empty());
+    let (code, text, json) = captured.replay(&file, &[]);
+    let ranges: Vec<[u64; 2]> = serde_json::from_value(json["sessions"][0]["missing_ranges"].clone()).unwrap();
+    let named: Vec<u64> = ranges.iter().flat_map(|&[first, last]| first..=last).collect();
+    assert_eq!(named, wanted);
+    assert_eq!((code, &json["ok"], &json["missing_inputs"]), (Some(1), &false.into(), &(wanted.len() as u64).into()));
+    assert_eq!(json["inputs"], there.len() as u64);
+    assert!(text.contains(&format!("cut.pcapng: {} inputs are missing", wanted.len())), "{text}");
+}
+
+#[test]
+fn captures_without_an_appliance_and_damaged_ones_are_told_apart() {
+    let captured = Captured::by_demo();
+    let bytes = fs::read(&captured.file).unwrap();
+    let blocks = packets(&captured.file, "");
+    let file = captured.dir.path().join("part.pcapng");
+    // Section and interfaces alone.
+    let first = blocks.iter().find(|block| block.1 - block.0 > 0 && bytes[block.0] == 6).unwrap();
+    fs::write(&file, &bytes[..first.0]).unwrap();
+    let (code, text, json) = captured.replay(&file, &[]);
+    assert!(code == Some(2) && text.contains("no handshake in it tells the appliance"), "{text}");
+    assert_eq!((&json["inputs"], &json["appliance"]), (&0.into(), &Value::Null));
+    // Cut within a block: what is before it is told all the same.
+    fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
+    let (code, text, json) = captured.replay(&file, &[]);
+    assert!(code == Some(1) && text.contains("it was cut"), "{text}");
+    assert_eq!(json["inputs"], ORDERS);
+    for args in [
+        &["replay"][..],
+        &["replay", "--journal", "x", "--pcap", "y"],
+        &["replay", "--journal", "x", "--listen", "1.2.3.4:5"],
+    ] {
+        let output = ticktape(args);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && errors.lines().count() == 1, "{args:?}: {errors}");
+    }
+}
