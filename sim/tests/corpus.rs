@@ -121,6 +121,7 @@ tests! {
     catchup,
     status,
     packet,
+    capture,
     journal_files,
     journal_damage,
     snapshot,
