@@ -75,10 +75,9 @@ use ticktape_core::Nanos;
 use ticktape_tuning::clock;
 
 use super::error::{ClientError, Waited};
+pub use super::options::Options;
 use super::state::{State, StateFetch, StateSource};
-use crate::link::{
-    ClientConfig, ClientLink, ClientState, Event, HistoryGap, ReceiverConfig, SendError, SenderConfig, Tier,
-};
+use crate::link::{ClientConfig, ClientLink, ClientState, Event, HistoryGap, SendError, Tier};
 use crate::{Decode, DecodeError, Encode, Service};
 
 /// The longest sleep between two looks at the timers: the kernel rounds a socket's timeout up by milliseconds anyway.
@@ -89,44 +88,6 @@ const BURST_MAX: usize = 64;
 
 /// How long the link may wait for a state's next bytes, and before a server that is behind is asked again.
 const FETCH_STEP: Duration = Duration::from_millis(5);
-
-/// Who connects, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// The session, kept over reconnects and restarts.
-    pub session: u64,
-    /// The client's incarnation: higher than any this session has used. See [`EpochFile`](super::EpochFile).
-    pub client_epoch: u32,
-    /// The first event wanted: one beyond the last that was processed; 1 for all.
-    pub resume_next: u64,
-    /// The reign that this cursor is from: [`BlockingClient::resume_reign`], saved beside it. 0 where it is not known: then an appliance of
-    /// tier `memory`, which may have lost what the cursor counts, is not resumed from ([`CloseReason::CursorUnproven`](crate::link::CloseReason)).
-    pub resume_reign: u32,
-    /// The service's schema version; the appliance must have the same.
-    pub schema: u32,
-    /// Events kept until they are received. Where they are full, calls that wait for something else give up.
-    pub events_max: usize,
-    /// What is sent.
-    pub sender: SenderConfig,
-    /// What is received.
-    pub receiver: ReceiverConfig,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        let link = ClientConfig::default();
-        Options {
-            session: link.session,
-            client_epoch: link.client_epoch,
-            resume_next: link.resume_next,
-            resume_reign: 0,
-            schema: link.schema,
-            events_max: 65_536,
-            sender: link.sender,
-            receiver: link.receiver,
-        }
-    }
-}
 
 /// An output of the service for this session.
 #[derive(Clone, Debug, PartialEq, Eq)]
