@@ -1,4 +1,6 @@
 //! Seeds that once found a fault of the appliance, each with the runs that it was found in: they stay clean.
+//!
+//! A seed leads elsewhere once what runs on it has changed: so each fault has a test of its own beside, where it was mended.
 
 use ticktape_sim::{Faults, SimConfig, services};
 
