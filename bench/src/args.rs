@@ -9,7 +9,7 @@ const ROUNDS_DEFAULT: usize = 7;
 /// More than anybody waits for.
 const ROUNDS_MAX: usize = 1000;
 
-const USAGE: &str = "usage: ticktape-bench core|node|ring|book|journal|recover|nic|feed|link|e2e|all [--orders FILE] [--json FILE] [--dir DIR] [--rounds N]";
+const USAGE: &str = "usage: ticktape-bench core|node|ring|book|journal|recover|nic|feed|link|e2e|sim|all [--orders FILE] [--json FILE] [--dir DIR] [--rounds N]";
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]

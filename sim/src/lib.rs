@@ -98,6 +98,7 @@
 #![forbid(unsafe_code)]
 
 mod bulk;
+pub mod calm;
 pub mod clock;
 pub mod coverage;
 mod customer;

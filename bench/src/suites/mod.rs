@@ -14,6 +14,7 @@ mod nic;
 mod node;
 mod recover;
 pub mod ring;
+mod sim;
 
 /// A set of comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +39,13 @@ pub enum Suite {
     Link,
     /// The whole path.
     E2e,
+    /// The simulator, on one core.
+    Sim,
 }
 
 impl Suite {
     /// Every suite, in the order in which `all` runs them.
-    pub const ALL: [Suite; 10] = [
+    pub const ALL: [Suite; 11] = [
         Suite::Core,
         Suite::Node,
         Suite::Ring,
@@ -53,6 +56,7 @@ impl Suite {
         Suite::Feed,
         Suite::Link,
         Suite::E2e,
+        Suite::Sim,
     ];
 
     /// As written on the command line.
@@ -68,6 +72,7 @@ impl Suite {
             Suite::Feed => "feed",
             Suite::Link => "link",
             Suite::E2e => "e2e",
+            Suite::Sim => "sim",
         }
     }
 
@@ -87,6 +92,7 @@ impl Suite {
             Suite::Feed => feed::run(options),
             Suite::Link => Ok(link::run(options)),
             Suite::E2e => e2e::run(options),
+            Suite::Sim => Ok(sim::run(options)),
         }
     }
 }
