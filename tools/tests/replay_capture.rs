@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -76,6 +77,36 @@ fn everything_that_the_demo_sent_is_pulled_out() {
     assert_eq!((named.0, &named.2), (Some(0), &json), "the first handshake tells the same");
     let (code, text, _) = captured.replay(&captured.file, &["--listen", "10.9.8.7:65"]);
     assert!(code == Some(1) && text.contains("no link packet in it is for 10.9.8.7:65"), "{text}");
+}
+
+/// What a capture holds, whatever the file is called and however fine its times are.
+fn content(json: &Value) -> [&Value; 6] {
+    ["inputs", "sessions", "events", "feeds", "link", "appliance"].map(|key| &json[key])
+}
+
+#[test]
+fn what_another_program_made_of_it_holds_the_same() {
+    let captured = Captured::by_demo();
+    let own = captured.replay(&captured.file, &[]).2;
+    for format in ["pcap", "nsecpcap", "modpcap", "pcapng"] {
+        let file = captured.dir.path().join(format!("by-another.{format}"));
+        let editcap = Command::new("editcap").args(["-F", format]).arg(&captured.file).arg(&file).output();
+        let Ok(editcap) = editcap else {
+            let _ = writeln!(std::io::stderr(), "skipped: editcap is not installed");
+            return;
+        };
+        assert!(editcap.status.success(), "{format}: {}", String::from_utf8_lossy(&editcap.stderr));
+        let (code, text, json) = captured.replay(&file, &[]);
+        assert_eq!((code, content(&json)), (Some(0), content(&own)), "{format}: {text}");
+        // Headers alone: nothing is left of the inputs, and what was cut is counted.
+        let cut = captured.dir.path().join(format!("cut.{format}"));
+        let editcap = Command::new("editcap").args(["-F", format, "-s", "80"]).arg(&captured.file).arg(&cut).output();
+        assert!(editcap.unwrap().status.success());
+        let (_, text, json) = captured.replay(&cut, &[]);
+        assert_eq!(json["inputs"], 0, "{format}: {text}");
+        let packets = json["datagrams"].as_u64().unwrap() + json["flaws"]["cut"].as_u64().unwrap();
+        assert_eq!(packets, own["datagrams"], "{format}: {text}");
+    }
 }
 
 /// Packets of a file by where their blocks begin and end, with the inputs that each carries.

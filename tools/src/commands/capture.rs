@@ -250,7 +250,7 @@ impl Checked {
                 inbound,
                 outbound,
                 traffic.lost,
-                traffic.interface
+                if traffic.interface.is_empty() { "an interface without a name" } else { &traffic.interface }
             );
             for (count, what) in [
                 (traffic.undirected, "of unknown direction"),
@@ -266,7 +266,9 @@ impl Checked {
         if !self.flaws.is_empty() {
             say!("{}", flaws_text(&self.flaws))?;
         }
-        if !self.complete {
+        // Only this project's own captures end with totals for sure.
+        let is_own = self.interfaces.iter().any(|traffic| traffic.content != Content::Other);
+        if is_own && !self.complete {
             say!("no totals at its end: the capture was killed, or goes on")?;
         }
         self.first_flaw.as_ref().map_or(Ok(()), |first| say!("first flaw     {}", first.describe()))?;
