@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use ticktape::{Seq, Service};
+use ticktape_journal::format::seal::Sealed;
 use ticktape_journal::{JournalError, names};
 
 use super::retention::NOTHING;
@@ -47,8 +48,10 @@ impl<S: Service> Host<S> {
 /// A box that was just stopped is sealed, and everything up to `last` would survive the power.
 pub(crate) fn check_sealed(medium: &Medium, dir: &Path, last: Seq) -> Result<(), Wrong> {
     let left = medium.after_power_loss(NOTHING);
-    if !left.files().contains(&dir.join(names::SEALED)) {
-        return Err((STOP_LOSES_NOTHING, "the journal is not sealed".to_string()));
+    // One that an opening wrote is there in any case: only what it says tells that the stop wrote another.
+    match left.contents(&dir.join(names::SEALED)).and_then(|bytes| Sealed::decode(&bytes)) {
+        Some(Sealed { durable, .. }) if durable == last => {}
+        other => return Err((STOP_LOSES_NOTHING, format!("{last} was the last seq, and the seal file says {other:?}"))),
     }
     let (first, found) = read_log(&left, dir)?;
     let reached = first.0 - 1 + found.len() as u64;
