@@ -51,7 +51,9 @@ pub(crate) fn check_sealed(medium: &Medium, dir: &Path, last: Seq) -> Result<(),
     // One that an opening wrote is there in any case: only what it says tells that the stop wrote another.
     match left.contents(&dir.join(names::SEALED)).and_then(|bytes| Sealed::decode(&bytes)) {
         Some(Sealed { durable, .. }) if durable == last => {}
-        other => return Err((STOP_LOSES_NOTHING, format!("{last} was the last seq, and the seal file says {other:?}"))),
+        other => {
+            return Err((STOP_LOSES_NOTHING, format!("{last} was the last seq, and the seal file says {other:?}")));
+        }
     }
     let (first, found) = read_log(&left, dir)?;
     let reached = first.0 - 1 + found.len() as u64;
