@@ -78,15 +78,15 @@ fn a_replica_joins_late_and_comes_to_the_leaders_state() {
     }
     client.until_acked();
     let replica = follow(&follower(own.path(), a, &appliance));
-    let joined = until_level(&replica, &appliance);
-    assert!(joined.get(Figure::BulkFrames) >= 500, "{joined}");
+    until_level(&replica, &appliance);
+    until(&replica, "having come in bulk", |status| status.get(Figure::BulkFrames) >= 500);
     until(&replica, "being live", |status| status.state == ReplicaState::Live);
     for _ in 0..500 {
         client.send(&Command::Add(3));
     }
     client.until_acked();
-    let live = until_level(&replica, &appliance);
-    assert!(live.get(Figure::FeedFrames) >= 500, "{live}");
+    until_level(&replica, &appliance);
+    until(&replica, "having the rest from the feed", |status| status.get(Figure::FeedFrames) >= 500);
     let digest_live = replica.inspect(|machine| machine.digest()).unwrap();
     let report = stop(appliance);
     assert_eq!(digest_live, digest(&report, StageName::Executor));
@@ -489,8 +489,8 @@ fn what_strangers_send_is_counted_and_changes_nothing() {
     let live = until(&replica, "being live", |status| status.state == ReplicaState::Live);
     assert_eq!((live.get(Figure::Epoch), live.get(Figure::Restarts)), (1, 0), "{live}");
     add(&mut client, 20);
-    let level = until_level(&replica, &appliance);
-    assert!(level.get(Figure::FeedFrames) > 0, "{level}");
+    until_level(&replica, &appliance);
+    until(&replica, "having the rest from the feed", |status| status.get(Figure::FeedFrames) > 0);
     let report = stop(appliance);
     assert!(report.counter(StageName::FeedServer, "repairs_malformed") > 0);
     let stopped = replica.stop();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::{Command, Mailbox, TestClient, config};
 use ticktape::config::FeedConfig;
 use ticktape::pipeline::{Appliance, Replica, StageName};
-use ticktape::replica::{Figure, LIVE_WITHIN_FRAMES, ReplicaConfig, ReplicaState};
+use ticktape::replica::{Figure, LIVE_WITHIN_FRAMES, ReplicaConfig, ReplicaState, ReplicaStatus};
 use ticktape::{Node, NodeConfig, Seq};
 
 /// Reached only where what is waited for does not happen.
@@ -45,15 +45,16 @@ fn a_replica_that_joins_far_behind_catches_up_and_stays_live() {
     let live = met("live", replica.wait_until(PATIENCE, |status| status.state == ReplicaState::Live));
     assert!(live.behind() <= LIVE_WITHIN_FRAMES, "{live}");
     let durable = appliance.watermarks().durable();
-    let level = met("level", replica.wait_until(PATIENCE, |status| status.applied() >= durable));
-    assert!(level.get(Figure::BulkFrames) >= ahead, "{level}");
+    let is_level = |status: &ReplicaStatus| status.applied() >= durable && status.get(Figure::BulkFrames) >= ahead;
+    met("level", replica.wait_until(PATIENCE, is_level));
     for _ in 0..500 {
         client.send(&Command::Add(1));
     }
     client.until_acked();
     let durable = appliance.watermarks().durable();
-    let live = met("level", replica.wait_until(PATIENCE, |status| status.applied() >= durable));
-    assert!(live.get(Figure::FeedFrames) >= 500 && live.get(Figure::Restarts) == 0, "{live}");
+    let is_level = |status: &ReplicaStatus| status.applied() >= durable && status.get(Figure::FeedFrames) >= 500;
+    let live = met("level", replica.wait_until(PATIENCE, is_level));
+    assert_eq!(live.get(Figure::Restarts), 0, "{live}");
     let report = appliance.stop();
     assert_eq!((&report.fault, &report.errors[..]), (&None, &[][..]));
     let last = Seq(report.counter(StageName::Executor, "applied_seq"));

@@ -84,6 +84,7 @@ pub(crate) struct World<'a, S: Service, G> {
     speeds: [u64; Pollable::ALL.len()],
     stalled_until: [u32; Pollable::ALL.len()],
     has_bad_disk: bool,
+    is_coming_to_rest: bool,
     idle: u32,
     starts: u64,
     /// The epoch of the last.
@@ -167,6 +168,7 @@ where
             speeds: std::array::from_fn(|_| shape.between(1, 12)),
             stalled_until: [0; Pollable::ALL.len()],
             has_bad_disk: shape.chance(Ppm::percent(30)),
+            is_coming_to_rest: false,
             idle: 0,
             starts: 0,
             reign: 0,

@@ -23,7 +23,7 @@ fn worlds() -> impl Iterator<Item = World<'static>> {
 fn a_torn_tail_is_cut_and_nothing_acknowledged_with_it() {
     let mut cut = 0;
     for mut world in worlds() {
-        for _ in 0..6 {
+        for _ in 0..24 {
             world.ask(10);
             world.lose_power(Host::Leader);
             world.begin(Host::Leader);

@@ -14,6 +14,9 @@ use crate::trace::{What, Who, describe_frame};
 /// Polls without any work after which time makes a leap.
 const IDLE_POLLS: u32 = 24;
 
+/// Leaps double while faults strike; where everything only comes to rest, each is so many doublings longer than the one before.
+const LEAP_POWERS_AT_REST: u32 = 3;
+
 /// The longest leap, in nanoseconds.
 const LEAP_NS_MAX: u64 = 50_000_000;
 
@@ -59,9 +62,21 @@ where
         }
         self.idle += 1;
         if self.idle.is_multiple_of(IDLE_POLLS) {
-            let doublings = (self.idle / IDLE_POLLS).min(20);
-            self.time.advance((1_000 << doublings).min(LEAP_NS_MAX));
+            let leaps = (self.idle / IDLE_POLLS).min(20);
+            if self.is_coming_to_rest {
+                return self.leap_to_rest(leaps);
+            }
+            self.time.advance((1_000 << leaps).min(LEAP_NS_MAX));
         }
+    }
+
+    /// No fault strikes any more, and nobody asks for anything: what is under way is leapt to, and what only waits is given its time sooner.
+    fn leap_to_rest(&mut self, leaps: u32) {
+        let now = self.time.now();
+        let under_way = [self.network.next_arrival(), self.medium.next_completion()];
+        let next = under_way.into_iter().flatten().filter(|&at| at > now).min().unwrap_or(now);
+        let leap_ns = (1_000 << (LEAP_POWERS_AT_REST * leaps.min(6))).min(LEAP_NS_MAX);
+        self.time.advance_to(next.clamp(now + leap_ns, now + LEAP_NS_MAX));
     }
 
     fn poll_customer(&mut self, index: usize) -> Result<(), Wrong> {

@@ -51,6 +51,7 @@ where
 
     pub(crate) fn come_to_rest(&mut self) -> Result<(), Wrong> {
         let until = self.time.now() + PROGRESS_NS_MAX;
+        self.is_coming_to_rest = true;
         while !self.is_at_rest() {
             if self.time.now() > until {
                 self.check_bounded()?;
@@ -70,6 +71,7 @@ where
             with_fleet!(self, begin_all())?;
             self.polls(64)?;
         }
+        self.is_coming_to_rest = false;
         Ok(())
     }
 

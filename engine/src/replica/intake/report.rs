@@ -44,9 +44,15 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
 
     fn state(&mut self) -> ReplicaState {
         let is_repairing = self.arbiter.known_next() > self.arbiter.next_seq();
-        let wanted = self.committed.get().min(self.last_wanted);
-        let behind = wanted.0.saturating_sub(self.board.get(Figure::Applied));
-        self.is_applying = behind > if self.is_applying { LIVE_WITHIN_FRAMES } else { FALLS_BEHIND_FRAMES };
+        // What is here counts, too: right after a transfer nobody may have said yet what of it is committed.
+        let known = self.committed.get().max(self.last()).min(self.last_wanted);
+        let behind = known.0.saturating_sub(self.board.get(Figure::Applied));
+        // Whoever goes over to the feed has yet to come close.
+        self.is_applying = match self.phase {
+            Phase::Feed if !self.is_applying => behind > FALLS_BEHIND_FRAMES,
+            Phase::Feed => behind > LIVE_WITHIN_FRAMES,
+            Phase::Bulk | Phase::Pause { .. } => true,
+        };
         match self.phase {
             Phase::Bulk | Phase::Pause { .. } => self.shown,
             Phase::Feed if self.silent => ReplicaState::Silent,
