@@ -38,7 +38,7 @@ const SENDS_PER_ROUND: usize = 64;
 /// From the first command to the mark at which the snapshot is taken.
 const MARK_AFTER_MS: u64 = 3_000;
 /// A snapshot that takes longer is not taken at all.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(900);
 /// What a stall may last beyond the machine's own, in ms.
 const BEYOND_MS: f64 = 1.0;
 /// The run without a snapshot, and the look at each core's own gaps, last this long at most.
