@@ -15,6 +15,7 @@ use ticktape_core::Seq;
 use crate::disk::{Disk, DiskError, FileId, Op, OpenMode};
 use crate::error::JournalError;
 use crate::format::commit::{self, CommitHeader};
+use crate::format::recycle::RecycleMark;
 use crate::format::segment::HeaderError;
 use crate::format::u64_at;
 use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN};
@@ -117,6 +118,8 @@ fn look_into<D: Disk>(
 
 /// What sound commits with one of these salts prove, at any multiple of the smallest block and in blocks of any size: no payload can
 /// pass for one. `None` where there is none; or where the file has a header with that salt by now, as a live writer brings it about.
+///
+/// A recycle mark says that what began with its seq, or before it, was released: only a later use can have lost its beginning.
 pub(crate) fn proof<D: Disk>(
     disk: &mut D,
     window: &mut Window,
@@ -126,7 +129,10 @@ pub(crate) fn proof<D: Disk>(
     let mut found: Option<Proof> = None;
     let mut place = 0;
     window.forget();
-    while let Some((at, next)) = next_head(disk, window, file, place, announced)? {
+    let mark = RecycleMark::decode(window.view(disk, file, 0, ALIGNMENT_BYTES_MIN)?);
+    let is_later = |next: &&Announced| mark.is_none_or(|mark| next.first_seq > mark.first_seq);
+    let announced: Vec<_> = announced.iter().filter(is_later).copied().collect();
+    while let Some((at, next)) = next_head(disk, window, file, place, &announced)? {
         place = at + ALIGNMENT_BYTES_MIN as u64;
         if let Some(header) = commit_at(disk, window, file, at)? {
             let proof = found.get_or_insert(Proof { at, durable: Seq::ZERO, first_seq: next.first_seq });

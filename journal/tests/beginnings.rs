@@ -259,10 +259,7 @@ fn an_inspection_tells_it_and_changes_nothing() {
     for case in [first_of_all(false), rolled_to(true, false), rolled_to(false, false), used_before(false)] {
         let content = &case.files[&case.segment];
         for (harm, bytes) in harmed(content, &case.before, BLOCK) {
-            let dir = scratch();
-            for (path, content) in &case.files {
-                fs::write(dir.path().join(path.file_name().unwrap()), content).unwrap();
-            }
+            let dir = written(&case.files);
             fs::write(dir.path().join(case.segment.file_name().unwrap()), &bytes).unwrap();
             let mut told = Vec::new();
             let summary = inspect(dir.path(), &mut |fact| told.push(fact.to_string())).unwrap();
@@ -271,6 +268,59 @@ fn an_inspection_tells_it_and_changes_nothing() {
             assert!(told.iter().any(names_it), "{}, {harm}: {told:#?}", case.what);
         }
     }
+}
+
+/// The files as they are, in a directory of the real file system.
+fn written(files: &Files) -> tempfile::TempDir {
+    let dir = scratch();
+    for (path, content) in files {
+        fs::write(dir.path().join(path.file_name().unwrap()), content).unwrap();
+    }
+    dir
+}
+
+/// Whether a file with a recycle mark holds commits with this salt.
+fn is_free_with(content: &[u8], salt: u64) -> bool {
+    let is_of_it = |at| CommitHeader::decode(&content[at..], BLOCK).is_ok_and(|(commit, _)| commit.salt == salt);
+    RecycleMark::decode(content).is_some() && (BLOCK..content.len()).step_by(BLOCK).any(is_of_it)
+}
+
+/// The seal file announces the first segment of an opening for as long as the log is open: when that segment was released, too, and
+/// what is left of it stands behind the mark of its own end or that of a later use.
+#[test]
+fn a_beginning_that_was_released_is_not_a_lost_one() {
+    let (mut of_its_own, mut of_a_later_use) = (0, 0);
+    for opening in 0..12 {
+        let files = Shared::default();
+        for _ in 0..opening % 3 {
+            let mut journal = opened(&files, Seq::ZERO);
+            roll(&mut journal, 1);
+            drop(journal);
+        }
+        let mut journal = opened(&files, Seq::ZERO);
+        let sealed = Sealed::decode(&files.borrow()[&Path::new(DIR).join(names::SEALED)]).unwrap();
+        for round in 0..60 {
+            // A later use that ends before an earlier one did leaves the end of that.
+            commits(&mut journal, 1, 100 + (311 * opening + 97 * round) % 1_800);
+            journal.release_before(Seq((journal.durable().0 + 1).saturating_sub(9)));
+            settle(&mut journal);
+            let there = files.borrow().clone();
+            let left = there.values().filter(|content| is_free_with(content, sealed.next_salt));
+            for mark in left.filter_map(|content| RecycleMark::decode(content)) {
+                of_its_own += usize::from(mark.salt == sealed.next_salt);
+                of_a_later_use += usize::from(mark.salt != sealed.next_salt);
+            }
+            let dir = written(&there);
+            let mut told = Vec::new();
+            let summary = inspect(dir.path(), &mut |fact| told.push(fact.to_string())).unwrap();
+            assert_eq!((summary.damaged, summary.torn), (0, 0), "opening {opening}, round {round}: {told:#?}");
+            let next = journal.durable().next();
+            let (_, recovered) =
+                Journal::open(MemoryDisk::of(&Rc::new(RefCell::new(there))), Path::new(DIR), small()).unwrap();
+            assert_eq!((recovered.next_seq, recovered.cut), (next, None), "opening {opening}, round {round}");
+        }
+    }
+    assert!(of_its_own > 0 && of_a_later_use > 0, "{of_its_own} {of_a_later_use}");
 }
 
 /// Without any witness: later commits of the segment were under way as well, and say of nothing in it that it was durable.

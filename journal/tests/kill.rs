@@ -64,7 +64,7 @@ fn nothing_acknowledged_is_lost_however_the_writer_dies() {
     for round in 0..rounds {
         acknowledged = kill_once(dir.path(), round, acknowledged);
         let (summary, used_again) = look(dir.path());
-        assert_eq!(summary.damaged, 0, "round {round}");
+        assert_eq!(summary.damaged, 0, "round {round}: {}", told(dir.path()));
         recycled += used_again;
         let disk = NativeDisk::new(dir.path(), Binding::AnyThread);
         let (journal, recovered) = Journal::open(disk, dir.path(), config()).unwrap();
@@ -76,7 +76,7 @@ fn nothing_acknowledged_is_lost_however_the_writer_dies() {
         check_files(dir.path(), round, false);
         check_frames(dir.path(), recovered.first_seq, recovered.next_seq, round);
         let (summary, _) = look(dir.path());
-        assert_eq!((summary.damaged, summary.torn), (0, 0), "round {round}");
+        assert_eq!((summary.damaged, summary.torn), (0, 0), "round {round}: {}", told(dir.path()));
     }
     println!(
         "{rounds} kills, {acknowledged} frames, {recycled} segments in use again at a kill, {bytes_max} bytes at most"
@@ -126,6 +126,13 @@ fn look(dir: &Path) -> (Summary, u64) {
         }
     });
     (summary.unwrap(), used_again)
+}
+
+/// Everything that inspection says, for whoever has to find out why.
+fn told(dir: &Path) -> String {
+    let mut lines = String::new();
+    inspect(dir, &mut |fact| lines.push_str(&format!("\n{fact}"))).unwrap();
+    lines
 }
 
 /// Nothing but segments, few of them, and while it is open the one that was begun. Returns how many bytes they take.
