@@ -11,7 +11,8 @@ use ticktape_crc::{crc32c, crc32c_two};
 
 const ROUNDS: usize = 41;
 const BYTES_PER_ROUND: usize = 1 << 20;
-const LENGTHS: [usize; 18] = [4, 7, 8, 24, 31, 64, 80, 96, 104, 128, 192, 256, 384, 600, 1_024, 4_096, 16_384, 65_536];
+const LENGTHS: [usize; 19] =
+    [4, 7, 8, 24, 31, 64, 80, 96, 104, 128, 192, 256, 320, 384, 600, 1_024, 4_096, 16_384, 65_536];
 const HEADER_BYTES: usize = 24;
 
 #[repr(align(64))]

@@ -24,11 +24,16 @@ const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 /// `SHIFT[d]` moves a state past `d` words of zeroes: x^(64d - 33) modulo the polynomial. Of the 33 that are missing, 32 come
 /// from the step that reduces the product, and one from the product of two reflected numbers being a bit short.
-static SHIFT: [u32; 2 * CHAIN_WORDS_MAX + 2] = {
+pub(crate) static SHIFT: [u32; 2 * CHAIN_WORDS_MAX + 2] = {
     let mut table = [0; 2 * CHAIN_WORDS_MAX + 2];
-    let (mut power, mut exponent, mut words) = (1 << 31, 0, 1);
+    let (mut power, mut exponent, mut words) = (1_u32 << 31, 0, 0);
+    while exponent > -33 {
+        // What has a constant term is divided by x once the polynomial was added, which is nothing.
+        power = if power >> 31 == 1 { (power ^ POLYNOMIAL) << 1 | 1 } else { power << 1 };
+        exponent -= 1;
+    }
     while words < table.len() {
-        while exponent < 64 * words - 33 {
+        while exponent < 64 * words as i32 - 33 {
             power = (power >> 1) ^ if power & 1 == 1 { POLYNOMIAL } else { 0 };
             exponent += 1;
         }
@@ -51,7 +56,7 @@ pub(crate) fn two<const N: usize>(header: &[u8; N], crc: u32, payload: &[u8]) ->
 
 #[inline]
 #[target_feature(enable = "sse4.2")]
-fn one_chain(state: u64, bytes: &[u8]) -> u64 {
+pub(crate) fn one_chain(state: u64, bytes: &[u8]) -> u64 {
     if bytes.len() < 8 {
         return less_than_a_word(state, bytes);
     }
@@ -61,7 +66,7 @@ fn one_chain(state: u64, bytes: &[u8]) -> u64 {
 
 #[inline]
 #[target_feature(enable = "sse4.2")]
-fn whole_words(state: u64, words: &[[u8; 8]]) -> u64 {
+pub(crate) fn whole_words(state: u64, words: &[[u8; 8]]) -> u64 {
     words.iter().fold(state, |state, word| _mm_crc32_u64(state, u64::from_le_bytes(*word)))
 }
 
@@ -70,7 +75,7 @@ fn whole_words(state: u64, words: &[[u8; 8]]) -> u64 {
 /// rest of the state is what comes after it.
 #[inline]
 #[target_feature(enable = "sse4.2")]
-fn part_of_a_word(state: u64, bytes: &[u8]) -> (u64, &[[u8; 8]]) {
+pub(crate) fn part_of_a_word(state: u64, bytes: &[u8]) -> (u64, &[[u8; 8]]) {
     let part = bytes.len() % 8;
     let words = bytes[part..].as_chunks().0;
     if part == 0 {

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use ticktape_crc::{crc32c, crc32c_append, crc32c_two};
 
-const LEN_MAX: usize = 600;
+/// Through every number of whole steps, blocks and words of a packet.
+const LEN_MAX: usize = 1_600;
 
 /// RFC 3720, appendix B.4, read as little-endian words.
 #[test]
