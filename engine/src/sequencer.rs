@@ -15,8 +15,9 @@ use ticktape_nic::{Datagram, Rx, RxCounters, TimeOrigin};
 use crate::control::{Control, RANGES_MAX, SomeRanges};
 use crate::executor::Deadline;
 use crate::link::{
-    Ack, Answer, Data, DropReason, Hello, Identity, LinkCounters, Packet, RESEND_PER_NACK_MAX, Ranges, Receiver,
-    ReceiverConfig, Refuse, RefuseReason, ResyncReason, SEQ_LIMIT, Standing, Terms, Tier, answer_hello, layout,
+    Ack, Answer, Data, DropReason, Hello, Identity, LinkCounters, Outcome, Packet, RESEND_PER_NACK_MAX, Ranges,
+    Receiver, ReceiverConfig, Refuse, RefuseReason, ResyncReason, SEQ_LIMIT, Standing, Terms, Tier, answer_hello,
+    layout,
 };
 use crate::log::LogWriter;
 use crate::mark::{Cadence, Mark, MarkWriter};
@@ -104,6 +105,12 @@ struct Desk {
     control: rtrb::Producer<Control>,
     arrivals: Arrivals,
     counters: SequencerCounters,
+    errands: Errands,
+}
+
+/// What is left to do for sessions after their datagrams.
+#[derive(Debug)]
+struct Errands {
     /// Sessions of which something has arrived that the egress was not told; each once.
     untold: Vec<SessionId>,
     /// When a session's missing commands are to be asked for; `Nanos::MAX` where none misses any.
@@ -153,9 +160,11 @@ impl<R: Rx> Sequencer<R> {
                 control,
                 arrivals: latency.arrivals().clone(),
                 counters: SequencerCounters::default(),
-                untold: Vec::with_capacity(config.sessions_max.max(known)),
-                ask_at: Nanos::MAX,
-                waiting: false,
+                errands: Errands {
+                    untold: Vec::with_capacity(config.sessions_max.max(known)),
+                    ask_at: Nanos::MAX,
+                    waiting: false,
+                },
             },
             log,
             deadline,
@@ -176,10 +185,10 @@ impl<R: Rx> Sequencer<R> {
     pub fn poll(&mut self, now: Nanos) -> usize {
         self.latency.settle(now);
         let (log, desk) = (&mut self.log, &mut self.desk);
-        if !desk.untold.is_empty() {
+        if !desk.errands.untold.is_empty() {
             desk.tell_received();
         }
-        let mended = (now >= desk.ask_at || desk.waiting) && desk.mend(now, log);
+        let mended = (now >= desk.errands.ask_at || desk.errands.waiting) && desk.mend(now, log);
         let burst = affordable_burst(log, self.datagram_room);
         let mut taken = 0;
         if burst > 0 {
@@ -288,15 +297,6 @@ impl SessionLink {
             && identity.appliance_epoch == epoch
     }
 
-    /// Something has arrived that the egress has to be told.
-    #[inline]
-    fn note_arrival(&mut self, session: SessionId, untold: &mut Vec<SessionId>) {
-        if !self.received_untold {
-            self.received_untold = true;
-            untold.push(session);
-        }
-    }
-
     /// What decides on a Hello. Commits and events are the egress's, which writes the Welcome.
     fn standing(&self) -> Standing {
         let received_next = self.receiver.received_next();
@@ -308,6 +308,36 @@ impl SessionLink {
             first_event: 1,
             next_event: SEQ_LIMIT,
         }
+    }
+}
+
+impl Errands {
+    /// A session's commands have come, or word that some won't.
+    #[inline]
+    fn after(&mut self, session: SessionId, link: &mut SessionLink, outcome: Outcome, counters: &mut LinkCounters) {
+        if let Some(reason) = outcome.drop_reason() {
+            counters.count(reason);
+        }
+        self.note_arrival(session, link);
+        if !link.receiver.is_whole() {
+            self.note_missing(link);
+        }
+    }
+
+    /// Something has arrived that the egress has to be told.
+    #[inline]
+    fn note_arrival(&mut self, session: SessionId, link: &mut SessionLink) {
+        if !link.received_untold {
+            link.received_untold = true;
+            self.untold.push(session);
+        }
+    }
+
+    /// Commands are missing, or wait for room.
+    #[inline]
+    fn note_missing(&mut self, link: &SessionLink) {
+        self.ask_at = self.ask_at.min(link.receiver.poll_nack_timeout().unwrap_or(Nanos::MAX));
+        self.waiting |= link.receiver.is_ready();
     }
 }
 
@@ -367,14 +397,7 @@ impl Desk {
             counters.stamped_by_kernel += u64::from(datagram.origin != TimeOrigin::Poll);
             true
         });
-        if let Some(reason) = outcome.drop_reason() {
-            self.counters.link.count(reason);
-        }
-        link.note_arrival(session, &mut self.untold);
-        if !link.receiver.is_whole() {
-            self.ask_at = self.ask_at.min(link.receiver.poll_nack_timeout().unwrap_or(Nanos::MAX));
-            self.waiting |= link.receiver.is_ready();
-        }
+        self.errands.after(session, link, outcome, &mut self.counters.link);
     }
 
     /// The client gave numbers up before it used them.
@@ -395,21 +418,14 @@ impl Desk {
         let sink = &mut HeldCommands { now, session, epoch: identity.client_epoch, log, arrivals: &self.arrivals };
         let commands = &mut self.counters.commands;
         let outcome = link.receiver.on_gap_fill(now, from, count, |seq, command| sink.take(seq, command, commands));
-        if let Some(reason) = outcome.drop_reason() {
-            self.counters.link.count(reason);
-        }
-        link.note_arrival(session, &mut self.untold);
-        if !link.receiver.is_whole() {
-            self.ask_at = self.ask_at.min(link.receiver.poll_nack_timeout().unwrap_or(Nanos::MAX));
-            self.waiting |= link.receiver.is_ready();
-        }
+        self.errands.after(session, link, outcome, &mut self.counters.link);
     }
 
     /// Asks for what is missing where that is due, and takes what waited for room in the log. Returns whether it took anything.
     #[cold]
     fn mend(&mut self, now: Nanos, log: &mut LogWriter) -> bool {
         let mut has_taken = false;
-        (self.ask_at, self.waiting) = (Nanos::MAX, false);
+        (self.errands.ask_at, self.errands.waiting) = (Nanos::MAX, false);
         for (&session, link) in self.sessions.iter_mut().filter(|(_, link)| !link.receiver.is_whole()) {
             let epoch = link.receiver.epoch();
             let sink = &mut HeldCommands { now, session, epoch, log, arrivals: &self.arrivals };
@@ -417,9 +433,8 @@ impl Desk {
             let taken = link.receiver.poll_deliver(now, |seq, command| sink.take(seq, command, commands));
             if taken > 0 {
                 has_taken = true;
-                link.note_arrival(session, &mut self.untold);
+                self.errands.note_arrival(session, link);
             }
-            self.waiting |= link.receiver.is_ready();
             loop {
                 let missing = SomeRanges::collect(|ranges| link.receiver.poll_nack(now, ranges));
                 if missing.as_slice().is_empty() {
@@ -429,7 +444,7 @@ impl Desk {
                     self.counters.control_full += 1;
                 }
             }
-            self.ask_at = self.ask_at.min(link.receiver.poll_nack_timeout().unwrap_or(Nanos::MAX));
+            self.errands.note_missing(link);
         }
         has_taken
     }
@@ -454,9 +469,9 @@ impl Desk {
         if self.is_connected(from, identity)
             && let Some(link) = self.sessions.get_mut(&SessionId(identity.session))
         {
-            link.note_arrival(SessionId(identity.session), &mut self.untold);
+            self.errands.note_arrival(SessionId(identity.session), link);
             if link.receiver.on_heartbeat(now, next_seq) {
-                self.ask_at = self.ask_at.min(link.receiver.poll_nack_timeout().unwrap_or(Nanos::MAX));
+                self.errands.note_missing(link);
             }
         }
     }
@@ -550,7 +565,7 @@ impl Desk {
 
     /// Sessions are never forgotten, so each that is noted is there.
     fn tell_received(&mut self) {
-        while let Some(&session) = self.untold.last() {
+        while let Some(&session) = self.errands.untold.last() {
             let Some(link) = self.sessions.get_mut(&session) else { break };
             let received_next = link.receiver.received_next();
             let control = if link.receiver.held() == 0 {
@@ -564,7 +579,7 @@ impl Desk {
                 return;
             }
             link.received_untold = false;
-            self.untold.pop();
+            self.errands.untold.pop();
         }
     }
 

@@ -432,6 +432,23 @@ fn what_cannot_be_is_refused_in_one_line_that_names_it() {
 }
 
 #[test]
+fn a_start_that_fails_leaves_no_lock_of_its_ring() {
+    let dir = tempfile::tempdir().unwrap();
+    let ring_dir = dir.path().join("rings");
+    // Where the ring would be built there is a directory.
+    std::fs::create_dir_all(ring_dir.join("book.ring.new")).unwrap();
+    let mut config = config(&dir.path().join("journal"));
+    (config.ring.name, config.ring.dir) = (Some("book".to_string()), ring_dir.clone());
+    let names = || std::fs::read_dir(&ring_dir).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    let refused = refused(&config);
+    assert!(refused.contains("book.ring.new"), "{refused}");
+    assert_eq!(names(), ["book.ring.new"]);
+    std::fs::remove_dir(ring_dir.join("book.ring.new")).unwrap();
+    stop(start(&config));
+    assert!(names().is_empty());
+}
+
+#[test]
 fn a_tail_reads_history_from_the_journal_and_then_the_ring_live() {
     let dir = tempfile::tempdir().unwrap();
     let mut config = config(&dir.path().join("journal"));

@@ -128,10 +128,65 @@ impl Memfd {
     }
 }
 
+/// The lock file of a name, held.
+struct NameLock {
+    file: File,
+    path: PathBuf,
+    /// Made for a ring that has no name yet: it goes where that never gets one. One that was there stays, as what is left under the
+    /// name would look as if it had a writer without it.
+    is_new: bool,
+}
+
+impl NameLock {
+    /// Takes the lock; makes the file where there is none.
+    fn take(path: PathBuf) -> Result<Self, RingError> {
+        let failed = |source| io_error("lock", &path, source);
+        for _ in 0..LOCK_TRIES_MAX {
+            let (file, is_new) = Self::open(&path).map_err(|source| io_error("open the lock file", &path, source))?;
+            if !try_lock(&file).map_err(failed)? {
+                break;
+            }
+            // Whoever had it may have removed it between the two calls: then it locks nothing, and others make a new one.
+            if is_at(&path, &file).map_err(failed)? {
+                return Ok(NameLock { file, path, is_new });
+            }
+        }
+        Err(RingError::InUse { lock: path })
+    }
+
+    /// The file, and whether there was none.
+    fn open(path: &Path) -> io::Result<(File, bool)> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(LOCK_MODE).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        match options.clone().create_new(true).open(path) {
+            // It may be gone again by now: then another one is made, and nobody's is taken away.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                options.create(true).truncate(false).open(path).map(|file| (file, false))
+            }
+            made => made.map(|file| (file, true)),
+        }
+    }
+
+    /// Takes the name away; the lock itself goes with the descriptor.
+    fn remove(&self) {
+        if is_at(&self.path, &self.file).unwrap_or(false) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Drop for NameLock {
+    fn drop(&mut self) {
+        if self.is_new {
+            self.remove();
+        }
+    }
+}
+
 /// A named ring that has its lock and its memory, but not its name.
 pub(crate) struct Pending {
-    lock: File,
-    lock_path: PathBuf,
+    /// Taken once it has its name.
+    lock: Option<NameLock>,
     file: File,
     temporary: PathBuf,
     path: PathBuf,
@@ -143,8 +198,7 @@ pub(crate) struct Pending {
 pub(crate) struct NamedFile {
     path: PathBuf,
     inode: Inode,
-    lock_path: PathBuf,
-    lock: File,
+    lock: NameLock,
 }
 
 /// Tells files apart that have had the same name.
@@ -177,8 +231,7 @@ impl NamedFile {
         if !name_is_valid(name) {
             return Err(RingError::Name(name.to_owned()));
         }
-        let lock_path = lock_path(dir, name);
-        let lock = Self::take_lock(&lock_path)?;
+        let lock = NameLock::take(lock_path(dir, name))?;
         let path = ring_path(dir, name);
         let temporary = dir.join(format!("{name}.ring.new"));
         // We have the lock, so one that is there was left by a writer that died.
@@ -196,7 +249,7 @@ impl NamedFile {
             .custom_flags(libc::O_NOFOLLOW)
             .open(&temporary)
             .map_err(|source| io_error("create", &temporary, source))?;
-        let mut pending = Pending { lock, lock_path, file, temporary, path, bytes, huge: false };
+        let mut pending = Pending { lock: Some(lock), file, temporary, path, bytes, huge: false };
         if fstatfs(&pending.file).is_ok_and(|fs| fs.filesystem_type() == HUGETLBFS_MAGIC) {
             pending.huge = true;
             pending.bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
@@ -205,37 +258,12 @@ impl NamedFile {
         Ok(pending)
     }
 
-    fn take_lock(path: &Path) -> Result<File, RingError> {
-        let failed = |source| io_error("lock", path, source);
-        for _ in 0..LOCK_TRIES_MAX {
-            let lock = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(LOCK_MODE)
-                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-                .open(path)
-                .map_err(|source| io_error("open the lock file", path, source))?;
-            if !try_lock(&lock).map_err(failed)? {
-                break;
-            }
-            // Whoever had it may have removed it between the two calls: then it locks nothing, and others make a new one.
-            if is_at(path, &lock).map_err(failed)? {
-                return Ok(lock);
-            }
-        }
-        Err(RingError::InUse { lock: path.to_owned() })
-    }
-
     /// Takes the name away, where it is still ours, and then the lock file's; the lock itself goes last, with the descriptor.
     pub(crate) fn remove(self) {
         if Inode::at(&self.path).is_ok_and(|there| there == Some(self.inode)) {
             let _ = fs::remove_file(&self.path);
         }
-        if is_at(&self.lock_path, &self.lock).unwrap_or(false) {
-            let _ = fs::remove_file(&self.lock_path);
-        }
+        self.lock.remove();
     }
 }
 
@@ -249,12 +277,13 @@ impl Pending {
     }
 
     /// Gives the file its name, over whatever had it.
-    pub(crate) fn publish(self) -> Result<NamedFile, RingError> {
+    pub(crate) fn publish(mut self) -> Result<NamedFile, RingError> {
         let failed = |source| io_error("publish the ring", &self.path, source);
         let inode = Inode::of(&self.file.metadata().map_err(failed)?);
         fs::rename(&self.temporary, &self.path).map_err(failed)?;
-        let lock = self.lock.try_clone().map_err(failed)?;
-        Ok(NamedFile { path: self.path.clone(), inode, lock_path: self.lock_path.clone(), lock })
+        let mut lock = self.lock.take().expect("it is held until now");
+        lock.is_new = false;
+        Ok(NamedFile { path: self.path.clone(), inode, lock })
     }
 }
 

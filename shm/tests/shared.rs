@@ -149,6 +149,30 @@ fn a_name_has_one_writer_and_an_orderly_end_takes_it_away() {
 }
 
 #[test]
+fn a_ring_that_can_not_be_built_leaves_no_lock_but_one_that_was_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = || {
+        let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let build = || RingBuilder::new(config(1)).named(dir.path(), "log").build(Seq(1)).map(drop);
+    // A directory, where the file would be made.
+    fs::create_dir(dir.path().join("log.ring.new")).unwrap();
+    assert!(build().unwrap_err().to_string().contains("log.ring.new"));
+    assert_eq!(names(), ["log.ring.new"]);
+    // A directory, where the file would get its name.
+    fs::remove_dir(dir.path().join("log.ring.new")).unwrap();
+    fs::create_dir(dir.path().join("log.ring")).unwrap();
+    assert!(build().unwrap_err().to_string().contains("publish the ring"));
+    assert_eq!(names(), ["log.ring"]);
+    // What a writer that was killed left: without its lock it would look as if it lived.
+    fs::write(dir.path().join("log.lock"), b"").unwrap();
+    build().unwrap_err();
+    assert_eq!(names(), ["log.lock", "log.ring"]);
+}
+
+#[test]
 fn writers_that_come_and_go_are_one_at_a_time_and_leave_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (writing, built) = (AtomicUsize::new(0), AtomicUsize::new(0));

@@ -16,12 +16,11 @@ use ticktape_tuning::pin;
 use super::appliance::Report;
 use super::core_thread::{Closed, Idle, prepare, run_core};
 use super::feed_server;
-use super::idle::IdleStrategy;
 use super::plan::StageName;
 use super::replica_cut;
 use super::replica_executor::{self, Asked};
 use super::replica_parts::{Me, Parts, assemble, open_log};
-use super::replica_plan::ThreadPlace;
+use super::replica_plan::{ReplicaPlan, ThreadPlace};
 use super::replica_reset as reset;
 use super::replica_stage::IntakeStage;
 use super::replica_tcp::{self, Begun, TcpBulk};
@@ -37,9 +36,6 @@ use crate::replica::{
 };
 use crate::shadow::Covered;
 use crate::snapshot::Found;
-
-/// Threads of a replica: intake, journaler, executor, feed server.
-const THREADS: usize = 4;
 
 /// Between two looks at whether a replica has come to an end.
 const WATCH: Duration = Duration::from_millis(5);
@@ -424,8 +420,13 @@ where
     fn open(&mut self, doors: &mut Doors) -> Result<Running, StartError> {
         let config = &self.config;
         let number = reset::number(&config.dir).map_err(|error| in_dir(&config.dir, &error))?;
-        let disk = NativeDisk::new(&config.dir, Binding::OneThread);
-        let opened = open_log::<S, _, _>(config, &self.service, self.log_id, disk, FileDisk::new)?;
+        let no_workers = config.cores.no_workers_on(config.idle, pin::usable_cores().len());
+        let open_disk = || {
+            let mut disk = NativeDisk::new(&config.dir, Binding::OneThread);
+            disk.keep_workers_off(&no_workers);
+            disk
+        };
+        let opened = open_log::<S, _, _>(config, &self.service, self.log_id, open_disk(), FileDisk::new)?;
         for warning in opened.warnings() {
             self.board.add(Figure::SetAside, 1);
             self.board.say(warning);
@@ -450,6 +451,7 @@ where
         let covered = Covered::default();
         let executor = replica_executor::Seed {
             config: config.clone(),
+            snapshots: config.snapshots.map(|_| open_disk()),
             begin: executor,
             covered: covered.clone(),
             board: self.board.clone(),
@@ -490,14 +492,12 @@ where
         executor: replica_executor::Seed<S>,
         server: Option<feed_server::Seed>,
     ) -> Result<(), StartError> {
-        let usable = pin::usable_cores().len();
-        let idle = Idle { strategy: self.config.idle.resolve(THREADS, usable), has_spare_core: usable > THREADS };
-        for (name, stage, own) in
-            [("tt-intake", intake, idle.strategy), ("tt-journaler", journaler, IdleStrategy::Backoff)]
-        {
+        let (plan, usable) = (&self.config.cores, pin::usable_cores().len());
+        let has_spare_core = usable > ReplicaPlan::THREADS.len();
+        for (name, stage) in [("tt-intake", intake), ("tt-journaler", journaler)] {
             let lifecycle = running.lifecycle.clone();
-            let place = self.config.cores.place(stage.name());
-            let idle = Idle { strategy: place.idle.unwrap_or(own).resolve(THREADS, usable), ..idle };
+            let place = plan.place(stage.name());
+            let idle = Idle { strategy: plan.idle(stage.name(), self.config.idle, usable), has_spare_core };
             prepare(idle);
             running.start(name, move || {
                 pin_to(place);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use ticktape_core::Service;
-use ticktape_journal::{Binding, NativeDisk};
+use ticktape_journal::NativeDisk;
 use ticktape_tuning::{clock, pin};
 
 use super::plan::StageName;
@@ -31,6 +31,8 @@ impl<S: Service> Asked<S> {
 /// What an executor's thread begins with.
 pub(super) struct Seed<S: Service> {
     pub(super) config: ReplicaConfig,
+    /// Where snapshots go, if anywhere. Opened where every core may be used: what is left for its workers is a matter of all of them.
+    pub(super) snapshots: Option<NativeDisk>,
     pub(super) begin: ExecutorBegin<S>,
     pub(super) covered: Covered,
     pub(super) board: Board,
@@ -51,7 +53,7 @@ pub(super) fn run<S: Service + 'static>(seed: Seed<S>) -> (StageName, Result<Sta
 }
 
 fn execute<S: Service + 'static>(seed: Seed<S>) -> Result<StageReport, String> {
-    let Seed { config, begin, covered, board, asks, on_output, lifecycle } = seed;
+    let Seed { config, snapshots, begin, covered, board, asks, on_output, lifecycle } = seed;
     let ExecutorBegin { restored, ring, committed } = begin;
     let on_output = on_output.map(|on_output| {
         let forward: OnOutput<S> = Box::new(move |seq, output| {
@@ -59,8 +61,7 @@ fn execute<S: Service + 'static>(seed: Seed<S>) -> Result<StageReport, String> {
         });
         forward
     });
-    let disk = |pace| (NativeDisk::new(&config.dir, Binding::OneThread), pace);
-    let snapshots = config.snapshots.map(|snapshots| disk(snapshots.pace()));
+    let snapshots = snapshots.zip(config.snapshots.map(|snapshots| snapshots.pace()));
     // What it may apply: what is committed, and wanted.
     let allowed = Committed::new(committed.get().min(config.last_wanted()));
     let replicating = Replicating { committed: allowed.clone(), on_output };

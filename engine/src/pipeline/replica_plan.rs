@@ -37,6 +37,25 @@ impl ReplicaPlan {
         Self::THREADS.iter().position(|&name| name == thread).map_or_else(ThreadPlace::default, |at| self.places[at])
     }
 
+    /// How a thread that polls waits, where `all` is the replica's own setting: the journaler gives its core away unless it is told not to.
+    pub(super) fn idle(&self, thread: StageName, all: IdleStrategy, usable_cores: usize) -> IdleStrategy {
+        let own = if thread == StageName::Journaler { IdleStrategy::Backoff } else { all };
+        self.place(thread).idle.unwrap_or(own).resolve(Self::THREADS.len(), usable_cores)
+    }
+
+    /// The cores that the disks' workers keep off, as an appliance's do: those that spin, and the one where the feed waits, unless the
+    /// journaler shares it. A thread that names no core may be on any, and keeps nobody off.
+    pub(super) fn no_workers_on(&self, all: IdleStrategy, usable_cores: usize) -> Vec<usize> {
+        let spins = |&thread: &StageName| self.idle(thread, all, usable_cores) == IdleStrategy::Spin;
+        let core = |thread| self.place(thread).core;
+        let mut cores: Vec<usize> = Self::POLLING.into_iter().filter(spins).filter_map(core).collect();
+        let (hot, journaler) = (core(StageName::Intake), core(StageName::Journaler));
+        cores.extend(hot.filter(|_| hot != journaler));
+        cores.sort_unstable();
+        cores.dedup();
+        cores
+    }
+
     /// Checks that the cores are among `usable`.
     ///
     /// # Errors
@@ -96,6 +115,25 @@ mod tests {
         assert_eq!(plan.to_string().parse(), Ok(plan.clone()));
         assert_eq!(plan.check(&[1, 3]), Ok(()));
         assert_eq!(plan.check(&[1]), Err(PlanError::UnusableCore { core: 3, usable: vec![1] }));
+    }
+
+    #[test]
+    fn the_disks_workers_keep_off_an_intake_that_spins_and_off_the_feeds_core() {
+        use IdleStrategy::{Auto, Backoff, Spin};
+        let keep_off = |text: &str, all| text.parse::<ReplicaPlan>().unwrap().no_workers_on(all, 4);
+        assert_eq!(keep_off("intake@2:spin|journaler@3|executor@1", Backoff), [2]);
+        assert_eq!(keep_off("intake@2|journaler@3", Spin), [2], "the journaler rests unless it is told not to");
+        assert_eq!(keep_off("intake@2|journaler@3:spin", Auto), [2, 3], "a turn there would end at a tick");
+        assert_eq!(keep_off("intake@2|journaler@2", Backoff), [0usize; 0], "a journaler needs its workers near");
+        assert_eq!(keep_off("intake@2:spin|journaler@2", Backoff), [2], "nobody gets a turn beside what spins");
+        assert_eq!(keep_off("intake:spin|journaler@3", Spin), [0usize; 0], "it may be on any");
+        assert_eq!(ReplicaPlan::default().no_workers_on(Spin, 8), [0usize; 0]);
+        let auto: ReplicaPlan = "intake@2|journaler@2".parse().unwrap();
+        assert_eq!(
+            (auto.no_workers_on(Auto, 4), auto.no_workers_on(Auto, 5)),
+            (vec![], vec![2]),
+            "five cores are to spare"
+        );
     }
 
     #[test]
