@@ -84,6 +84,37 @@ fn every_plan_from_one_thread_to_five_works_at_both_tiers() {
     }
 }
 
+/// A pinned thread sees but its own core; the disk's workers must not end up there for that, beside a stage that spins.
+#[test]
+fn whoever_starts_it_the_disks_workers_keep_off_the_core_that_spins() {
+    let usable = ticktape_tuning::pin::usable_cores();
+    let &[here, .., there] = &usable[..] else {
+        eprintln!("skipped: one usable core leaves none for the disk's workers");
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = config(dir.path());
+    config.cores = Some(format!("sequencer,executor,egress,journaler,publisher@{here}:spin").parse().unwrap());
+    let journal = std::thread::spawn(move || {
+        ticktape_tuning::pin::pin_current_thread(here).unwrap();
+        let appliance = start(&config);
+        let journal = appliance.choices().journal.clone();
+        stop(appliance);
+        journal
+    });
+    let journal = journal.join().unwrap();
+    if !journal.starts_with("io_uring") {
+        eprintln!("skipped: no workers without io_uring ({journal})");
+        return;
+    }
+    let workers = journal.split_once("kernel workers on cores [").and_then(|(_, list)| list.split_once(']'));
+    let workers: Vec<&str> = workers.unwrap_or_else(|| panic!("{journal}")).0.split(", ").collect();
+    assert!(
+        workers.contains(&there.to_string().as_str()) && !workers.contains(&here.to_string().as_str()),
+        "{journal}"
+    );
+}
+
 #[test]
 fn sessions_hear_what_is_sent_to_them_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();

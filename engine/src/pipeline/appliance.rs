@@ -370,7 +370,7 @@ where
     let repair = repair.map(|address| feed_server::Ports::open(address, config.datagram_bytes_max)).transpose()?;
     let Start { mut journal, recovered, machine, mut sessions, events, account, .. } =
         recovery::start::<S>(config, service, egress_config(config, 0, S::SCHEMA_VERSION))?;
-    journal.keep_workers_off(no_workers);
+    journal.keep_workers_off(no_workers, &pin::usable_cores());
     if config.journal.strategy == StrategyChoice::Auto {
         journal.calibrate(calibration);
     }

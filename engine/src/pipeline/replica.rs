@@ -420,10 +420,11 @@ where
     fn open(&mut self, doors: &mut Doors) -> Result<Running, StartError> {
         let config = &self.config;
         let number = reset::number(&config.dir).map_err(|error| in_dir(&config.dir, &error))?;
-        let no_workers = config.cores.no_workers_on(config.idle, pin::usable_cores().len());
+        let usable = pin::usable_cores();
+        let no_workers = config.cores.no_workers_on(config.idle, usable.len());
         let open_disk = || {
             let mut disk = NativeDisk::new(&config.dir, Binding::OneThread);
-            disk.keep_workers_off(&no_workers);
+            disk.keep_workers_off(&no_workers, &usable);
             disk
         };
         let opened = open_log::<S, _, _>(config, &self.service, self.log_id, open_disk(), FileDisk::new)?;

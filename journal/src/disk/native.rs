@@ -34,9 +34,9 @@ impl NativeDisk {
 
 impl NativeDisk {
     /// Keeps the kernel's workers off these cores: see [`UringDisk::keep_workers_off`]. Plain files have none.
-    pub fn keep_workers_off(&mut self, cores: &[usize]) {
+    pub fn keep_workers_off(&mut self, cores: &[usize], usable: &[usize]) {
         if let NativeDisk::Uring(disk) = self {
-            disk.keep_workers_off(cores);
+            disk.keep_workers_off(cores, usable);
         }
     }
 }
@@ -44,8 +44,8 @@ impl NativeDisk {
 impl Journal<NativeDisk> {
     /// Keeps the kernel's workers, which run the syncs, off the cores that will be spinning: see
     /// [`UringDisk::keep_workers_off`].
-    pub fn keep_workers_off(&mut self, cores: &[usize]) {
-        self.disk.keep_workers_off(cores);
+    pub fn keep_workers_off(&mut self, cores: &[usize], usable: &[usize]) {
+        self.disk.keep_workers_off(cores, usable);
     }
 }
 

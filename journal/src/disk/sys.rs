@@ -108,18 +108,6 @@ fn set_lock(file: &File, kind: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// The cores that this thread may run on.
-pub(super) fn usable_cores() -> io::Result<Vec<usize>> {
-    // SAFETY: an all-zero cpu_set_t is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the set is valid for its own size; 0 is the calling thread.
-    if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: every number is below the set's size.
-    Ok((0..libc::CPU_SETSIZE as usize).filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect())
-}
-
 /// The set of these cores, as far as a set reaches.
 pub(super) fn core_set(cores: &[usize]) -> libc::cpu_set_t {
     // SAFETY: an all-zero cpu_set_t is the empty set.

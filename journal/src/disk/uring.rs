@@ -97,11 +97,11 @@ impl UringDisk {
         Ok(disk)
     }
 
-    /// Keeps the kernel's workers, which run syncs, off these cores, as far as this process may use others. Without an effect
-    /// where there are none; [`Disk::describe`] tells.
-    pub fn keep_workers_off(&mut self, cores: &[usize]) {
+    /// Keeps the kernel's workers, which run syncs, off these cores, and on the other usable ones. Without an effect where there are
+    /// none; [`Disk::describe`] tells. Which are usable is for the process to know: this thread may be kept to one.
+    pub fn keep_workers_off(&mut self, cores: &[usize], usable: &[usize]) {
         self.adopt_thread();
-        self.workers.keep_off(cores);
+        self.workers.keep_off(cores, usable);
         self.workers.apply(&self.ring.submitter());
     }
 

@@ -18,12 +18,9 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Asks for the cores that this thread may use, but these.
-    pub(super) fn keep_off(&mut self, spinning: &[usize]) {
-        (self.cores, self.refused) = match sys::usable_cores() {
-            Ok(usable) => others(&usable, spinning),
-            Err(error) => (None, Some(error.to_string())),
-        };
+    /// Asks for the usable cores, but these.
+    pub(super) fn keep_off(&mut self, spinning: &[usize], usable: &[usize]) {
+        (self.cores, self.refused) = others(usable, spinning);
     }
 
     /// Tells a ring, on the thread that uses it: workers belong to a thread.

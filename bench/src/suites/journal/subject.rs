@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ticktape_core::frame::padded;
 use ticktape_core::{Frame, Kind, Nanos, Seq, Timestamp, frame};
 use ticktape_journal::{Binding, Journal, JournalConfig, NativeDisk, Strategy};
+use ticktape_tuning::pin;
 
 /// Frames of one append.
 pub const BATCH: usize = 64;
@@ -45,7 +46,7 @@ impl Subject {
 
     /// Keeps the kernel's workers off a core that somebody else keeps busy, as an appliance does by its plan.
     pub fn keep_workers_off(&mut self, core: usize) {
-        self.journal.keep_workers_off(&[core]);
+        self.journal.keep_workers_off(&[core], &pin::usable_cores());
     }
 
     /// Makes the next batch and waits until nothing of the last one, its seal included, is under way.
