@@ -40,6 +40,9 @@ pub(crate) struct Args {
     /// Hosts in a run: the box, and replicas of it; one or more by turns where nothing is said
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1 + REPLICAS_MAX as i64))]
     pub(crate) hosts: Option<u16>,
+    /// Whether the box takes snapshots; by chance where nothing is said
+    #[arg(long, value_name = "on|off", value_parser = on_or_off)]
+    pub(crate) snapshots: Option<bool>,
     /// Tells everything that happens: on standard output as lines for people, in a file as lines of JSON
     #[arg(long, value_name = "FILE", num_args = 0..=1, requires = "seed")]
     pub(crate) trace: Option<Option<PathBuf>>,
@@ -50,6 +53,18 @@ pub(crate) struct Args {
 
 fn faults_help() -> String {
     format!("What may strike: all, none, or of {}", Faults::ALL.names().collect::<Vec<_>>().join(","))
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("on or off".to_string()),
+    }
+}
+
+fn word_of(is_on: bool) -> String {
+    if is_on { "on" } else { "off" }.to_string()
 }
 
 /// Replicas by turns: every other seed has none.
@@ -72,6 +87,7 @@ impl Args {
             faults: self.faults.unwrap_or(usual.faults),
             clients: self.clients.map_or(usual.clients, usize::from),
             replicas: self.hosts.map_or(usual_replicas(seed), |hosts| usize::from(hosts) - 1),
+            snapshots: self.snapshots,
             ..usual
         }
     }
@@ -97,6 +113,7 @@ impl Args {
         add("steps", self.steps.map(|steps| steps.to_string()));
         add("clients", self.clients.map(|clients| clients.to_string()));
         add("hosts", self.hosts.map(|hosts| hosts.to_string()));
+        add("snapshots", self.snapshots.map(word_of));
         add("faults", self.faults.map(|faults| faults.to_string()));
         again
     }
@@ -113,6 +130,9 @@ impl Args {
         }
         if config.replicas != usual_replicas(config.seed) {
             again.push_str(&format!(" --hosts {}", config.replicas + 1));
+        }
+        if let Some(snapshots) = config.snapshots {
+            again.push_str(&format!(" --snapshots {}", word_of(snapshots)));
         }
         if config.faults != usual.faults {
             again.push_str(&format!(" --faults {}", config.faults));
@@ -138,6 +158,8 @@ mod tests {
             SimConfig { replicas: 1, ..SimConfig::new(4) },
             SimConfig { steps: 12, clients: 1, faults: Faults::NONE, ..SimConfig::new(8) },
             SimConfig { faults, ..SimConfig::new(u64::MAX) },
+            SimConfig { snapshots: Some(true), ..SimConfig::new(9) },
+            SimConfig { snapshots: Some(false), replicas: 0, ..SimConfig::new(10) },
         ];
         for config in configs {
             let args = parse(&Args::again("kv", &config));
@@ -150,6 +172,8 @@ mod tests {
         for line in [
             "",
             "--service bank --hosts 3",
+            "--snapshots on --hosts 1",
+            "--snapshots off",
             "--minutes 2 --steps 50 --clients 2 --faults kill,full",
             "--runs 9 --from 5",
         ] {
@@ -173,6 +197,7 @@ mod tests {
             "--clients 9",
             "--hosts 0",
             "--hosts 4",
+            "--snapshots maybe",
             "--runs 5 --seed 1",
             "--trace",
         ] {

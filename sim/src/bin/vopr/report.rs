@@ -119,6 +119,7 @@ impl Fuzzed {
                 "service": service, "seed": failure.seed(), "step": failure.step, "check": failure.check, "detail": failure.detail,
                 "steps": failure.config.steps, "clients": failure.config.clients,
                 "hosts": failure.config.replicas + 1, "faults": failure.config.faults.to_string(),
+                "snapshots": failure.config.snapshots,
                 "found_at": failure.found.to_string(), "again": again(failure, service),
             })
         });
