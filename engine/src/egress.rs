@@ -12,12 +12,15 @@ use ticktape_core::{Nanos, Seq, SessionId, Target};
 use ticktape_nic::{Tx, TxCounters};
 use ticktape_shm::{CommitMark, Consumer, Watermarks};
 
+mod session_link;
+
+use session_link::{ACK_DELAY_NS, Handshake, SessionLink, emit};
+
 use crate::control::{Control, RANGES_MAX, SomeRanges};
 use crate::events::{EventSink, NoEvents};
-use crate::link::serial::truncate;
 use crate::link::{
-    Ack, AckOutcome, ByeReason, DropReason, EventMessage, EventStart, Hello, Identity, LinkCounters, Packet, Ranges,
-    ResumeError, ResyncReason, SendError, Sender, SenderConfig, Tier, Welcome, layout,
+    AckOutcome, ByeReason, DropReason, EventMessage, Identity, LinkCounters, Packet, Ranges, Reigns, SendError,
+    SenderConfig, Tier, layout,
 };
 use crate::machine::Emitted;
 use crate::metrics::StageLatency;
@@ -32,20 +35,8 @@ const RECORDS_PER_POLL_MAX: usize = 256;
 /// Messages from the sequencer heard in one poll.
 const CONTROL_PER_POLL_MAX: usize = 256;
 
-/// Datagrams built for one session in one poll, so that one busy session can't starve the others.
-const DATAGRAMS_PER_SESSION_MAX: usize = 16;
-
-/// A command is acknowledged with the others of this many …
-const ACK_EVERY_COMMANDS: u64 = 64;
-/// … or so long after it arrived or was committed, whichever is first. The client waits for outputs, not for acknowledgements,
-/// but sends again what it has no word of.
-const ACK_DELAY_NS: u64 = 10_000_000;
-
 /// What the ranges of one message take on the wire.
 const RANGES_BYTES: usize = RANGES_MAX * layout::range::BYTES;
-
-/// A silent link says at least this often that it lives. A client gives up on one after five of these.
-const HEARTBEAT_NS: u64 = 100_000_000;
 
 /// What the egress is told at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,50 +70,20 @@ pub struct EgressCounters {
     pub asked: u64,
 }
 
-#[derive(Debug)]
-struct Handshake {
-    hello: Hello,
-    client_epoch: u32,
-    /// Whether the client was open with an earlier reign last.
-    is_earlier: bool,
-}
-
-/// One session's end of the link.
-#[derive(Debug)]
-struct SessionLink {
-    sender: Sender,
-    address: Option<SocketAddrV4>,
-    /// Where a client is that was dropped just now, and is to be told.
-    dropped: Option<SocketAddrV4>,
-    client_epoch: u32,
-    committed_next: u64,
-    received_next: u64,
-    told_next: u64,
-    told_received_next: u64,
-    /// What the sequencer holds beyond `received_next`.
-    held: Option<SomeRanges>,
-    /// When word of what is committed or has arrived is due at the latest.
-    ack_at: Option<Nanos>,
-    /// Word is due at once: the client repeats itself.
-    ack_now: bool,
-    spoke_at: Nanos,
-    handshake: Option<Handshake>,
-    /// Where events go on after a handshake.
-    start: EventStart,
-}
-
 /// Every session's events, rebuilt from history at the start and kept up by the egress.
 #[derive(Debug)]
 pub struct SessionLinks {
     config: EgressConfig,
     links: BTreeMap<SessionId, SessionLink>,
+    /// Those before this one.
+    reigns: Reigns,
     counters: EgressCounters,
 }
 
 impl SessionLinks {
     /// No sessions.
     pub fn new(config: EgressConfig) -> Self {
-        SessionLinks { config, links: BTreeMap::new(), counters: EgressCounters::default() }
+        SessionLinks { config, links: BTreeMap::new(), reigns: Reigns::default(), counters: EgressCounters::default() }
     }
 
     /// The sessions of a restored state, with the events that were kept for them.
@@ -159,9 +120,10 @@ impl SessionLinks {
         self.counters.released += 1;
     }
 
-    /// After a replay: begins the reign `epoch`, with what history says of the sessions' commands.
-    pub fn begin(&mut self, epoch: u32, history: &Sessions) {
+    /// After a replay: begins the reign `epoch`, with what history says of the sessions' commands, and of the reigns before.
+    pub fn begin(&mut self, epoch: u32, history: &Sessions, epochs: &[(u64, Seq)]) {
         self.config.epoch = epoch;
+        self.reigns = Reigns::new(epochs);
         for (session, state) in history.iter() {
             let link = self.links.entry(session).or_insert_with(|| SessionLink::new(&self.config, session, 1));
             link.client_epoch = state.client_epoch;
@@ -170,7 +132,7 @@ impl SessionLinks {
             link.told_next = link.committed_next;
         }
         for link in self.links.values_mut() {
-            link.start = EventStart { reign_next: link.sender.end_next(), answered: None };
+            link.begin(epoch, &self.reigns);
         }
     }
 
@@ -275,12 +237,12 @@ impl<T: Tx, E: EventSink> Egress<T, E> {
             }
             Control::Hello { from, session, client_epoch, hello, known_reign, received_next } => {
                 let config = sessions.config;
+                let cursor = sessions.reigns.of(known_reign, config.epoch);
                 let link = sessions.links.entry(session).or_insert_with(|| SessionLink::new(&config, session, 1));
                 (link.address, link.dropped) = (Some(from), None);
                 link.received_next = received_next;
                 link.held = None;
-                let is_earlier = known_reign != 0 && known_reign < config.epoch;
-                link.handshake = Some(Handshake { hello, client_epoch, is_earlier });
+                link.handshake = Some(Handshake { hello, client_epoch, cursor });
             }
             Control::Refuse { to, identity, refuse } => self.send(to, &identity, &Packet::Refuse(refuse)),
             Control::Resync { to, identity, reason } => self.send(to, &identity, &Packet::Resync(reason)),
@@ -431,165 +393,4 @@ impl<T: Tx, E: EventSink> Egress<T, E> {
     pub fn into_latency(self) -> StageLatency {
         self.latency
     }
-}
-
-impl SessionLink {
-    /// `first_event` is the number of the first event that will be released to it.
-    fn new(config: &EgressConfig, session: SessionId, first_event: u64) -> Self {
-        let identity = Identity { session: session.0, client_epoch: 0, appliance_epoch: config.epoch };
-        SessionLink {
-            sender: Sender::new(identity, first_event, &config.sender),
-            address: None,
-            dropped: None,
-            client_epoch: 0,
-            committed_next: 1,
-            received_next: 1,
-            told_next: 1,
-            told_received_next: 1,
-            held: None,
-            ack_at: None,
-            ack_now: false,
-            spoke_at: 0,
-            handshake: None,
-            start: EventStart { reign_next: first_event, answered: None },
-        }
-    }
-
-    /// Makes room by forgetting an eighth of the buffer. A client that still needs it is dropped, and told: it says Hello, and the
-    /// Welcome names the events that are left.
-    #[cold]
-    fn forget_oldest(&mut self, counters: &mut EgressCounters) {
-        if let Some(address) = self.address.take() {
-            counters.slow += 1;
-            self.dropped = Some(address);
-        }
-        let kept = self.sender.end_next() - self.sender.acked_next();
-        let first = self.sender.acked_next() + (kept / 8).max(1);
-        self.sender.resume(first, first).expect("within what is kept");
-    }
-
-    /// Tells a client that it was dropped. Once: where that is lost, silence tells it.
-    #[cold]
-    fn say_dropped(&mut self, tx: &mut impl Tx, identity: &Identity) -> bool {
-        let Some(to) = self.dropped else { return false };
-        let sent = emit(tx, to, |out| Packet::Resync(ResyncReason::Overflow).encode(identity, out));
-        if sent {
-            self.dropped = None;
-        }
-        sent
-    }
-
-    /// Answers a handshake, once its session's opening is committed.
-    #[cold]
-    fn welcome(
-        &mut self,
-        tx: &mut impl Tx,
-        to: SocketAddrV4,
-        identity: &Identity,
-        config: &EgressConfig,
-        now: Nanos,
-    ) -> bool {
-        let Some(Handshake { hello, client_epoch, is_earlier }) = &self.handshake else { return false };
-        if *client_epoch != self.client_epoch {
-            return false;
-        }
-        let (first, end) = (self.sender.acked_next(), self.sender.end_next());
-        let (from, goes_back) = self.start.of(*client_epoch, hello, *is_earlier);
-        let resume = match self.sender.resume(from, from) {
-            Ok(()) => from,
-            Err(ResumeError::Trimmed { .. }) => first,
-            Err(ResumeError::Beyond { .. }) => end,
-        };
-        self.sender.resume(resume, resume).expect("within what is kept");
-        self.sender.set_identity(*identity);
-        self.sender.set_window(hello.window);
-        self.sender.limit_datagram(hello.datagram_bytes_max as usize);
-        let committed_next = self.committed_next.max(hello.first_seq.min(self.received_next));
-        let welcome = Welcome {
-            nonce: hello.nonce,
-            committed_next,
-            received_next: self.received_next.max(committed_next),
-            first_event: resume,
-            // A client that holds more than that goes back to it.
-            next_event: if goes_back { resume } else { end },
-            window: config.window,
-            datagram_bytes_max: config.client_datagram_bytes_max as u32,
-            schema: config.schema_version,
-            tier: config.tier,
-        };
-        let sent = emit(tx, to, |out| Packet::Welcome(welcome).encode(identity, out));
-        if sent {
-            self.committed_next = committed_next;
-            self.told_next = committed_next;
-            self.told_received_next = self.received_next;
-            self.start.answered = Some((*client_epoch, hello.nonce, resume));
-            self.handshake = None;
-            self.spoke_at = now;
-        }
-        sent
-    }
-
-    /// Sends what there is to say: an acknowledgement that is due, events, or a sign of life.
-    #[inline]
-    fn say(
-        &mut self,
-        tx: &mut impl Tx,
-        to: SocketAddrV4,
-        identity: &Identity,
-        config: &EgressConfig,
-        now: Nanos,
-    ) -> usize {
-        let mut built = 0;
-        if self.ack_is_due(now) || now.saturating_sub(self.spoke_at) >= HEARTBEAT_NS {
-            let ack = self.ack(config);
-            let mut bytes = [0; RANGES_BYTES];
-            let held = self.held.and_then(|held| Ranges::write(held.as_slice(), &mut bytes).ok());
-            let packet = held.map_or(Packet::Ack(ack), |held| Packet::SelectiveAck(ack, held));
-            if emit(tx, to, |out| packet.encode(identity, out)) {
-                self.told_next = self.committed_next;
-                self.told_received_next = self.received_next;
-                self.ack_now = false;
-                self.ack_at = None;
-                built += 1;
-            }
-        }
-        while built < DATAGRAMS_PER_SESSION_MAX && emit(tx, to, |out| self.sender.poll_transmit(now, out)) {
-            built += 1;
-        }
-        if built > 0 {
-            self.spoke_at = now;
-        }
-        built
-    }
-
-    #[inline]
-    fn ack_is_due(&mut self, now: Nanos) -> bool {
-        let untold = self.committed_next - self.told_next;
-        if (untold > 0 || self.received_next > self.told_received_next) && self.ack_at.is_none() {
-            self.ack_at = Some(now + ACK_DELAY_NS);
-        }
-        self.ack_now || untold >= ACK_EVERY_COMMANDS || self.ack_at.is_some_and(|at| now >= at)
-    }
-
-    /// A client whose events pile up here is told to send no more for now.
-    fn ack(&self, config: &EgressConfig) -> Ack {
-        let kept = self.sender.end_next() - self.sender.acked_next();
-        let window = if kept > config.sender.messages_max as u64 / 2 { 0 } else { config.window };
-        Ack {
-            acked_next: truncate(self.committed_next),
-            received_next: truncate(self.received_next.max(self.committed_next)),
-            window,
-        }
-    }
-}
-
-/// Builds one datagram in the transmit queue, flushing once where that is full. Returns whether there was one.
-#[inline]
-fn emit(tx: &mut impl Tx, to: SocketAddrV4, build: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
-    if tx.reserve().is_none() {
-        tx.flush();
-    }
-    let Some(bytes) = tx.reserve().and_then(build) else { return false };
-    tx.commit(bytes, to);
-    true
 }

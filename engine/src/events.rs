@@ -5,7 +5,8 @@
 //!                                 └──► the latest events ◄── rewinder ◄── repair requests
 //! ```
 //!
-//! Message n is event n of history, whatever the reign: the numbers go on over restarts, under a new session name.
+//! Message n is event n of history, whatever the reign: the numbers go on over restarts, under a new session name. Whoever asks for
+//! messages under an old name is told where that session ended: at tier `memory` a crash may have taken back what it held beyond.
 //! Invariant: an event leaves when its input is committed, in order, and none is left out.
 //! Invariant: an event that is repaired is the same bytes as when it was published.
 
@@ -239,11 +240,12 @@ impl<T: Tx, R: Rx, U: Tx> EventSink for EventFeed<T, R, U> {
             ("events_datagrams", self.tx.counters().datagrams),
         ];
         if let Some(repaired) = self.repaired() {
-            let refused = repaired.requests - repaired.served;
+            let refused = repaired.requests - repaired.served - repaired.ended;
             rows.extend([
                 ("events_repair_requests", repaired.requests),
                 ("events_repaired", repaired.messages),
                 ("events_repairs_refused", refused),
+                ("events_ends_told", repaired.ended),
                 ("events_repair_requests_lost", self.requests_lost()),
             ]);
         }

@@ -210,6 +210,10 @@ pub struct Machine<S: Service> {
     /// Each epoch with its first frame, in order.
     pub(crate) epochs: Vec<(u64, Seq)>,
     pub(crate) feed_event_seq: u64,
+    /// The same up to the last frame applied: what timers fire before an EpochChange is of its reign already.
+    pub(crate) feed_events_applied: u64,
+    /// The first public event of each epoch. No part of the state: earlier builds recorded none.
+    pub(crate) feed_reigns: Vec<(u64, u64)>,
     pub(crate) malformed: u64,
     /// Of all outputs so far, the failed step's excepted.
     pub(crate) output_hash: u64,
@@ -239,6 +243,8 @@ impl<S: Service> Machine<S> {
             now: Timestamp(0),
             epochs: Vec::new(),
             feed_event_seq: 0,
+            feed_events_applied: 0,
+            feed_reigns: Vec::new(),
             malformed: 0,
             output_hash: 0,
             log_id: 0,
@@ -285,6 +291,7 @@ impl<S: Service> Machine<S> {
         self.now = frame.timestamp;
         self.apply(frame)?;
         self.applied = seq;
+        self.feed_events_applied = self.feed_event_seq;
         Ok(Progress::Applied)
     }
 
@@ -326,6 +333,7 @@ impl<S: Service> Machine<S> {
                     return Err(StepError::SchemaMismatch { seq, log, service: S::SCHEMA_VERSION });
                 }
                 self.epochs.push((epoch, seq));
+                self.feed_reigns.push((epoch, self.feed_events_applied + 1));
                 Ok(())
             }
             Kind::SnapshotMark => self.check_mark(seq, &Mark::decode(frame.payload).ok_or(damaged)?),
@@ -479,6 +487,11 @@ impl<S: Service> Machine<S> {
     /// The number of the public event to come.
     pub fn next_feed_event(&self) -> u64 {
         self.feed_event_seq + 1
+    }
+
+    /// The first public event of each epoch, of the latest as far back as that is on record.
+    pub fn feed_reigns(&self) -> &[(u64, u64)] {
+        &self.feed_reigns
     }
 
     /// How many timers are armed.

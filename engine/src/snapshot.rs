@@ -1,7 +1,8 @@
 //! The whole state at one point of the log, as bytes: what a replica, a restart or a replay can begin from.
 //!
 //! Sections: *engine* (timers, sessions, counters, epochs), *service* (its own snapshot), *tails* (the sessions' latest
-//! events). The state digest covers the first two: they follow from the log alone, the third from a bound of this box, too.
+//! events, and where each epoch's public events begin). The state digest covers the first two: they follow from the log alone, the third from
+//! a bound of this box, too, and from the build that began the log.
 //!
 //! Invariant: a restored machine answers every frame as the one that the snapshot was taken of.
 
@@ -9,7 +10,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use ticktape_core::{Seq, Service, TimerId, Timestamp};
+use ticktape_core::{Reader, Seq, Service, TimerId, Timestamp};
 use ticktape_journal::snapshot::{self, SectionBytes, Snapshot, SnapshotMeta};
 use ticktape_journal::{Disk, FileDisk, JournalError, SnapshotError, names};
 
@@ -106,6 +107,7 @@ impl<S: Service> Machine<S> {
             log_id: self.log_id,
         };
         tails.encode(&mut body);
+        self.feed_reigns.encode(&mut body);
         let sections = SectionBytes {
             engine: engine_bytes as u64,
             service: (digested_bytes - engine_bytes) as u64,
@@ -167,12 +169,15 @@ impl<S: Service> Machine<S> {
         let engine = EngineState::from_bytes(snapshot.engine()).map_err(|_| RestoreError::Section("engine"))?;
         let timers = Timers::from_parts(&engine.timers, engine.armings).ok_or(RestoreError::Section("engine"))?;
         let service = S::Snapshot::from_bytes(snapshot.service()).map_err(|_| RestoreError::Section("service"))?;
-        let tails = Tails::decode(snapshot.tails(), tail_bytes_max).ok_or(RestoreError::Section("tails"))?;
+        let (tails, feed_reigns) =
+            decode_tails(snapshot.tails(), tail_bytes_max).ok_or(RestoreError::Section("tails"))?;
         let mut machine = Machine::begin(S::restore(service, config), limits);
         machine.timers = timers;
         machine.sessions = engine.sessions;
         machine.epochs = engine.epochs;
         machine.feed_event_seq = engine.feed_event_seq;
+        machine.feed_events_applied = engine.feed_event_seq;
+        machine.feed_reigns = feed_reigns;
         machine.malformed = engine.malformed;
         machine.applied = meta.seq;
         machine.now = meta.timestamp;
@@ -181,6 +186,18 @@ impl<S: Service> Machine<S> {
         machine.remember_point(meta.state_digest);
         Ok((machine, tails))
     }
+}
+
+/// The tails section: earlier builds ended it with the sessions' events.
+fn decode_tails(bytes: &[u8], tail_bytes_max: usize) -> Option<(Tails, Vec<(u64, u64)>)> {
+    let mut reader = Reader::new(bytes);
+    let tails = Tails::decode(&mut reader, tail_bytes_max)?;
+    let feed_reigns = match reader.finish() {
+        Ok(()) => Vec::new(),
+        Err(_) => Vec::decode(&mut reader).ok()?,
+    };
+    reader.finish().ok()?;
+    Some((tails, feed_reigns))
 }
 
 /// A state to go on from.
@@ -379,4 +396,22 @@ impl Found {
 /// A state digest as people read it: lowercase hex.
 pub fn digest_text(digest: &[u8; 32]) -> String {
     hex(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_earlier_builds_wrote_of_the_tails_is_read_and_nothing_else() {
+        let mut earlier = Vec::new();
+        Tails::new(1 << 10).encode(&mut earlier);
+        assert_eq!(decode_tails(&earlier, 1 << 10), Some((Tails::new(1 << 10), Vec::new())));
+        let reigns = vec![(1, 1), (3, 9)];
+        let both = [&earlier[..], &reigns.to_bytes()].concat();
+        assert_eq!(decode_tails(&both, 1 << 10), Some((Tails::new(1 << 10), reigns)));
+        for wrong in [&both[..both.len() - 1], &[&both[..], &[0]].concat(), &[&earlier[..], &[0]].concat()] {
+            assert_eq!(decode_tails(wrong, 1 << 10), None);
+        }
+    }
 }

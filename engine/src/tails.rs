@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ticktape_core::{Seq, SessionId, Target};
+use ticktape_core::{Reader, Seq, SessionId, Target};
 
 use crate::machine::Emitted;
 use crate::{Decode, Encode};
@@ -82,8 +82,8 @@ impl Tails {
     }
 
     /// What [`Tails::encode`] wrote, within the bound that holds now. `None` where it is no such encoding.
-    pub(crate) fn decode(bytes: &[u8], bytes_max: usize) -> Option<Tails> {
-        let kept = BTreeMap::<SessionId, Kept>::from_bytes(bytes).ok()?;
+    pub(crate) fn decode(reader: &mut Reader<'_>, bytes_max: usize) -> Option<Tails> {
+        let kept = BTreeMap::<SessionId, Kept>::decode(reader).ok()?;
         let mut tails = Tails::new(bytes_max);
         for (session, Kept { first_event, events }) in kept {
             first_event.checked_add(events.len() as u64)?;
@@ -168,9 +168,10 @@ mod tests {
         push(&mut tails, 2, 7, b"");
         let mut bytes = Vec::new();
         tails.encode(&mut bytes);
-        assert_eq!(Tails::decode(&bytes, 1 << 10), Some(tails));
-        let fewer = Tails::decode(&bytes, 2 * (HEAD_BYTES + 2)).unwrap();
+        let decode = |bytes: &[u8], bytes_max| Tails::decode(&mut Reader::new(bytes), bytes_max);
+        assert_eq!(decode(&bytes, 1 << 10), Some(tails));
+        let fewer = decode(&bytes, 2 * (HEAD_BYTES + 2)).unwrap();
         assert_eq!(events(&fewer).len(), 3);
-        assert_eq!(Tails::decode(&bytes[1..], 1 << 10), None);
+        assert_eq!(decode(&bytes[1..], 1 << 10), None);
     }
 }

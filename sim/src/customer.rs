@@ -41,7 +41,9 @@ pub(crate) struct Customer {
     /// What it is promised by.
     tier: Tier,
     reign: u32,
-    has_lost_inputs: bool,
+    needs_restart: Option<&'static str>,
+    /// The reign that has just let it in, if any.
+    let_in_by: Option<u32>,
     /// Its epochs that ended so: what was acknowledged in them may be gone, and it knows.
     pub(crate) lost_epochs: BTreeSet<u32>,
     next_event: u64,
@@ -67,7 +69,7 @@ impl Customer {
             server,
             client_epoch: 1,
             schema,
-            link: open(session, 1, schema, 1, address, server, network),
+            link: open(session, 1, schema, (1, 0), address, server, network),
             asked: BTreeMap::new(),
             promised: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -75,7 +77,8 @@ impl Customer {
             history: History::default(),
             tier,
             reign: 0,
-            has_lost_inputs: false,
+            needs_restart: None,
+            let_in_by: None,
             lost_epochs: BTreeSet::new(),
             next_event: 1,
             reconnects: 0,
@@ -98,15 +101,32 @@ impl Customer {
     /// Its process ends and begins anew, knowing only what it had written down.
     pub(crate) fn restart(&mut self, network: &Network) {
         self.client_epoch += 1;
-        self.link =
-            open(self.session, self.client_epoch, self.schema, self.next_event, self.address, self.server, network);
+        self.link = open(
+            self.session,
+            self.client_epoch,
+            self.schema,
+            (self.next_event, self.reign),
+            self.address,
+            self.server,
+            network,
+        );
     }
 
     /// One duty cycle.
     pub(crate) fn poll(&mut self, now: Nanos) -> Result<usize, Complaint> {
         let mut complaint = None;
         let Customer {
-            told, told_by, history, next_event, promised, reign, tier, has_lost_inputs, lost_epochs, ..
+            told,
+            told_by,
+            history,
+            next_event,
+            promised,
+            reign,
+            tier,
+            needs_restart,
+            let_in_by,
+            lost_epochs,
+            ..
         } = self;
         let (epoch, reconnects, too_old) = (self.client_epoch, &mut self.reconnects, &mut self.events_too_old);
         let may_lose = *tier == Tier::Memory;
@@ -129,6 +149,7 @@ impl Customer {
             }
             Event::Opened { appliance_epoch, tier: said, committed_next } => {
                 *reign = appliance_epoch;
+                *let_in_by = Some(appliance_epoch);
                 if said != *tier {
                     complaint.get_or_insert(("tiers are told as they are", format!("{said:?} for {tier:?}")));
                 }
@@ -151,8 +172,14 @@ impl Customer {
             Event::Disconnected => *reconnects += 1,
             Event::Closed(CloseReason::Done) => {}
             Event::Closed(CloseReason::InputsLost { .. }) if may_lose => {
-                *has_lost_inputs = true;
+                *needs_restart = Some("acknowledged inputs lost, as tier memory may");
                 lost_epochs.insert(epoch);
+            }
+            // It takes the state as a whole, and all that was told before for nothing.
+            Event::Closed(CloseReason::CursorUnproven { .. }) if may_lose => {
+                *needs_restart = Some("cursors that could not be proven, at tier memory");
+                told.clear();
+                *next_event = 1;
             }
             Event::Closed(reason) => {
                 complaint.get_or_insert(("links stay open", reason.to_string()));
@@ -161,9 +188,14 @@ impl Customer {
         complaint.map_or(Ok(work), Err)
     }
 
-    /// Whether the box has just said that it lost what it had acknowledged, as tier `memory` may: then a new incarnation is needed.
-    pub(crate) fn has_lost_inputs(&mut self) -> bool {
-        std::mem::take(&mut self.has_lost_inputs)
+    /// Why a new incarnation is needed, where the box has just said so: what tier `memory` may lose.
+    pub(crate) fn needs_restart(&mut self) -> Option<&'static str> {
+        self.needs_restart.take()
+    }
+
+    /// The reign that has let it in since this was asked last.
+    pub(crate) fn let_in_by(&mut self) -> Option<u32> {
+        self.let_in_by.take()
     }
 
     /// Whether everything it asked for is acknowledged.
@@ -190,7 +222,7 @@ fn open(
     session: u64,
     client_epoch: u32,
     schema: u32,
-    resume_next: u64,
+    (resume_next, reign): (u64, u32),
     address: SocketAddrV4,
     server: SocketAddrV4,
     network: &Network,
@@ -204,6 +236,8 @@ fn open(
         datagram_bytes_max: DATAGRAM_BYTES,
         ..SenderConfig::default()
     };
-    let config = ClientConfig { session, client_epoch, schema, resume_next, sender, ..ClientConfig::default() };
+    let resume_reign = Some(reign);
+    let config =
+        ClientConfig { session, client_epoch, schema, resume_next, resume_reign, sender, ..ClientConfig::default() };
     Client::new(rx, tx, server, &config)
 }

@@ -102,6 +102,19 @@ impl Ledger {
         left.is_some_and(|left| customer.told.get(&event_seq).is_some_and(|told| told.log_seq > left.0))
     }
 
+    /// A client that a reign has let in holds nothing that was lost before: it was told to go back.
+    pub(crate) fn check_taken_back(&self, customer: &Customer, reign: u32) -> Result<(), Wrong> {
+        let Some(event_seq) = customer.told.keys().copied().find(|&event_seq| self.is_void(customer, event_seq)) else {
+            return Ok(());
+        };
+        let told_by = customer.told_by.get(&event_seq).copied().unwrap_or(0);
+        let what = format!(
+            "session {}, let in by reign {reign}, still holds event {event_seq}, which was lost with reign {told_by}",
+            customer.session
+        );
+        Err(("clients are told what was taken back", what))
+    }
+
     /// The box is back, with the log up to `recovered`; `found` is what is on its disk from seq `first` on: what is not, snapshots cover. Where starts were cut off since it was seen last,
     /// what nobody was told of may have been replaced by the beginnings of their reigns, which nobody saw. Returns the last frame that is
     /// left of what was seen.

@@ -66,7 +66,6 @@
 //! again, and reconnects where it has to. What was submitted and not yet acknowledged is sent again until it is, each once and
 //! in order; it is gone if the process ends before.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
@@ -75,9 +74,10 @@ use ticktape_core::Nanos;
 use ticktape_tuning::clock;
 
 use super::error::{ClientError, Waited};
+use super::inbox::Inbox;
 pub use super::options::Options;
 use super::state::{State, StateFetch, StateSource};
-use crate::link::{ClientConfig, ClientLink, ClientState, Event, HistoryGap, SendError, Tier};
+use crate::link::{ClientConfig, ClientLink, ClientState, HistoryGap, SendError, Tier};
 use crate::{Decode, DecodeError, Encode, Service};
 
 /// The longest sleep between two looks at the timers: the kernel rounds a socket's timeout up by milliseconds anyway.
@@ -138,20 +138,6 @@ pub struct BlockingClient {
     datagram: Box<[u8]>,
 }
 
-/// What has come and was not yet received.
-struct Inbox {
-    notices: VecDeque<Notice>,
-    notices_max: usize,
-    /// Events before it were not all received: a state that makes up for that reflects them.
-    lost_before: u64,
-    /// Events before it are left out: a state reflects them.
-    reflected_before: u64,
-    tier: Option<Tier>,
-    /// The last history gap since the last input: between which events.
-    gap: Option<(u64, u64)>,
-    reconnects: u64,
-}
-
 impl BlockingClient {
     /// Opens a socket of the kernel's choice and shakes hands with `server`, for up to `timeout`.
     ///
@@ -173,15 +159,7 @@ impl BlockingClient {
             }),
             socket,
             server,
-            inbox: Inbox {
-                notices: VecDeque::new(),
-                notices_max: options.events_max.max(1),
-                lost_before: 0,
-                reflected_before: 0,
-                tier: None,
-                gap: None,
-                reconnects: 0,
-            },
+            inbox: Inbox::new(options.events_max.max(1), options.resume_reign),
             datagram: vec![0; datagram_bytes_max].into_boxed_slice(),
         };
         client.wait(timeout, Waited::Handshake, |client| client.is_open().then_some(()))?;
@@ -297,10 +275,10 @@ impl BlockingClient {
     /// # Errors
     /// [`ClientError::Closed`] once the link is over and everything was received, [`ClientError::Io`].
     pub fn recv(&mut self, timeout: Duration) -> Result<Option<Notice>, ClientError> {
-        if let Some(notice) = self.inbox.notices.pop_front() {
+        if let Some(notice) = self.inbox.pop() {
             return Ok(Some(notice));
         }
-        match self.wait(timeout, Waited::Answer, |client| client.inbox.notices.pop_front()) {
+        match self.wait(timeout, Waited::Answer, |client| client.inbox.pop()) {
             Ok(notice) => Ok(Some(notice)),
             Err(ClientError::Timeout(_)) => Ok(None),
             Err(error) => Err(error),
@@ -376,18 +354,15 @@ impl BlockingClient {
         self.link.state() == ClientState::Open
     }
 
-    /// The first event that was not yet received: what a restarted client resumes from.
+    /// The first event that was not yet received: what a restarted client resumes from. Where the next notice is a
+    /// [`Notice::Resync`], the event that was due before it: who resumes from there is told again.
     pub fn resume_next(&self) -> u64 {
-        let first = self.inbox.notices.iter().find_map(|notice| match notice {
-            Notice::Output(event) => Some(event.event_seq),
-            Notice::Resync { .. } => None,
-        });
-        first.unwrap_or(self.link.resume_next().max(self.inbox.reflected_before))
+        self.inbox.resume_next(self.link.resume_next())
     }
 
-    /// The reign of that cursor, to be saved with it.
-    pub const fn resume_reign(&self) -> u32 {
-        self.link.reign()
+    /// The reign of that cursor, to be saved with it: the one before, until a notice is received that says what was lost with it.
+    pub fn resume_reign(&self) -> u32 {
+        self.inbox.resume_reign()
     }
 
     /// What an acknowledgement promises; `None` before the first handshake.
@@ -483,7 +458,7 @@ impl BlockingClient {
     /// Sends what there is to say. What the kernel has no room for counts as lost on the way.
     fn transmit(&mut self, now: Nanos) -> Result<(), ClientError> {
         // What waits here for its owner would be gone with this process.
-        self.link.set_taken_next(self.resume_next());
+        self.link.set_taken_next(self.inbox.taken_next(self.link.resume_next()));
         while let Some(bytes) = self.link.poll_transmit(now, &mut self.datagram) {
             match self.socket.send_to(&self.datagram[..bytes], self.server) {
                 Ok(_) => {}
@@ -492,65 +467,6 @@ impl BlockingClient {
             }
         }
         Ok(())
-    }
-}
-
-impl Inbox {
-    fn take(&mut self, event: &Event<'_>) {
-        match *event {
-            Event::Output { event_seq, .. } if event_seq < self.reflected_before => {}
-            Event::Output { event_seq, message } => self.notices.push_back(Notice::Output(OutputEvent {
-                event_seq,
-                log_seq: message.log_seq,
-                client_seq: message.client_seq,
-                bytes: message.output.to_vec(),
-            })),
-            Event::Resync { gap, from, next } => {
-                if gap == HistoryGap::Rewound {
-                    // What a state reflects may be what never happened.
-                    self.reflected_before = 0;
-                } else if next <= self.reflected_before {
-                    return;
-                }
-                self.gap = Some((from, next));
-                self.lost_before = next;
-                self.notices.push_back(Notice::Resync { gap, from, next });
-            }
-            Event::Opened { tier, .. } => self.tier = Some(tier),
-            Event::Disconnected => self.reconnects += 1,
-            Event::Acked { .. } | Event::Closed(_) => {}
-        }
-    }
-
-    /// While a state is on its way that reflects them, the oldest events go rather than that the link falls silent. Notes in
-    /// `dropped` from where on, and up to where.
-    fn make_room(&mut self, dropped: &mut Option<(u64, u64)>) {
-        while self.notices.len() >= self.notices_max {
-            let (from, next) = match self.notices.pop_front() {
-                Some(Notice::Output(event)) => (event.event_seq, event.event_seq + 1),
-                Some(Notice::Resync { from, next, .. }) => (from, next),
-                None => return,
-            };
-            *dropped = Some((dropped.map_or(from, |(first, _)| first), next));
-            self.lost_before = self.lost_before.max(next);
-        }
-    }
-
-    /// The state that was waited for has not come: what was dropped meanwhile is lost.
-    fn admit(&mut self, dropped: Option<(u64, u64)>) {
-        if let Some((from, next)) = dropped {
-            self.gap = Some((from, next));
-            self.notices.push_front(Notice::Resync { gap: HistoryGap::Overflow, from, next });
-        }
-    }
-
-    /// A state reflects all events before `next`.
-    fn reflect(&mut self, next: u64) {
-        self.reflected_before = next;
-        self.notices.retain(|notice| match notice {
-            Notice::Output(event) => event.event_seq >= next,
-            Notice::Resync { next: goes_on_at, .. } => *goes_on_at > next,
-        });
     }
 }
 

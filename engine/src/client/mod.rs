@@ -14,6 +14,7 @@
 pub mod blocking;
 mod epoch_file;
 mod error;
+mod inbox;
 mod options;
 mod poll;
 pub mod state;

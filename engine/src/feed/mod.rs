@@ -11,10 +11,12 @@
 
 mod arbiter;
 mod arbiter_report;
+mod ended;
 mod history;
 mod history_log;
 mod log_publisher;
 pub mod mold;
+mod proof;
 mod publisher;
 mod repair;
 mod rewinder;
@@ -30,10 +32,12 @@ use crate::link::layout::Table;
 
 pub use arbiter::{Arbiter, ArbiterConfig, Side, Verify};
 pub use arbiter_report::{ArbiterCounters, Arrival, FeedEvent, PacketDrop, SideCounters};
+pub use ended::EndedSessions;
 pub use history::{History, HistoryRead, Recent};
 pub use history_log::{LogHistory, LogHistoryCounters};
 pub use log_publisher::LogPublisher;
-pub use mold::{MoldError, MoldMessages, MoldPacket, MoldRequest, Packer, SessionName};
+pub use mold::{MoldError, MoldMessages, MoldPacket, MoldRequest, Packer, SessionName, end_of_session};
+pub use proof::{Proof, Verdict};
 pub use publisher::{FeedConfig, FeedCounters, Publisher};
 pub use repair::{RepairConfig, RepairCounters};
 pub use rewinder::{Answer, Rewinder, RewinderConfig, RewinderCounters};

@@ -265,6 +265,13 @@ fn write_header(out: &mut [u8], session: &SessionName, sequence: u64, count: u16
     out[COUNT..MESSAGES].copy_from_slice(&count.to_be_bytes());
 }
 
+/// The packet that ends `session` before number `sequence`.
+pub fn end_of_session(session: &SessionName, sequence: u64) -> [u8; MESSAGES] {
+    let mut out = [0; MESSAGES];
+    write_header(&mut out, session, sequence, COUNT_END_OF_SESSION);
+    out
+}
+
 /// Builds packets: as many consecutive messages as fit one datagram.
 #[derive(Debug)]
 pub struct Packer {
@@ -356,9 +363,7 @@ impl Packer {
     /// Where the packet at hand has messages: they would be lost.
     pub fn end_of_session(&self) -> [u8; MESSAGES] {
         assert!(self.is_empty());
-        let mut out = [0; MESSAGES];
-        write_header(&mut out, &self.session, self.sequence, COUNT_END_OF_SESSION);
-        out
+        end_of_session(&self.session, self.sequence)
     }
 }
 

@@ -1,15 +1,17 @@
 //! The rewinder: answers requests for messages that were lost, from history.
 //!
 //! Invariant: a request costs a bounded amount of work and of answer, whoever sends it and whatever it says.
-//! Invariant: only the adopted session is served, and only what the history says is fit to be seen.
+//! Invariant: only the adopted session is served, and only what the history says is fit to be seen. Of others no more is told than
+//! how they ended, by who knows that.
 
 use std::net::SocketAddrV4;
 
 use ticktape_core::Nanos;
 use ticktape_nic::Tx;
 
+use super::ended::EndedSessions;
 use super::history::{History, HistoryRead};
-use super::mold::{MESSAGES, MoldError, MoldRequest, Packer};
+use super::mold::{MESSAGES, MoldError, MoldRequest, Packer, end_of_session};
 use super::rewinder_rate::{Bucket, Buckets, Rate};
 use super::session::{EPOCH_MAX, FeedSession};
 
@@ -65,8 +67,10 @@ pub enum Answer {
     Malformed(MoldError),
     /// It names another stream, or no session.
     Foreign,
-    /// It names a reign that is over, or one that was not adopted here.
+    /// It names a reign that is over, or one that was not adopted here. Where ends are told, the requester was told the present one.
     OtherEpoch,
+    /// It names a reign that is over, and the requester was told where that ended.
+    Ended,
     /// The requester has had its share for now.
     Limited,
     /// All requesters together have.
@@ -102,6 +106,8 @@ pub struct RewinderCounters {
     pub foreign: u64,
     /// Requests for other reigns.
     pub other_epoch: u64,
+    /// Requests for reigns that are over, answered with their end.
+    pub ended: u64,
     /// Requests above a requester's rate.
     pub limited: u64,
     /// Requests above the rate of all.
@@ -121,11 +127,16 @@ const COST_BYTES_MIN: usize = 256;
 /// A bucket holds what may be sent in so much time, in ns, and at least one answer.
 const BURST_NS: u64 = 50_000_000;
 
+/// A number that no history has reached: whoever is asked for it says where it stands.
+const BEYOND: u64 = u64::MAX >> 1;
+
 /// Serves requests. See the module.
 #[derive(Debug)]
 pub struct Rewinder {
     config: RewinderConfig,
     session: FeedSession,
+    /// How earlier reigns ended, where that is told.
+    ended: Option<EndedSessions>,
     packer: Packer,
     buckets: Buckets,
     all: Bucket,
@@ -150,6 +161,7 @@ impl Rewinder {
         Rewinder {
             config: *config,
             session: config.session,
+            ended: None,
             packer: Packer::new(config.session.encode(), 1, config.datagram_bytes_max),
             buckets: Buckets::new(config.requesters_max, rate(config.requester_bytes_per_s)),
             all: Bucket::full(rate_of_all),
@@ -161,6 +173,12 @@ impl Rewinder {
     /// The session that is served.
     pub const fn session(&self) -> FeedSession {
         self.session
+    }
+
+    /// Requests for other reigns are answered from now on: with the end of the one that is named, or, where that is not known, with
+    /// where the present one is.
+    pub fn tell_ends(&mut self, ended: EndedSessions) {
+        self.ended = Some(ended);
     }
 
     /// What was served and refused.
@@ -190,18 +208,16 @@ impl Rewinder {
         self.counters.requests += 1;
         let answer = match MoldRequest::parse(request) {
             Err(error) => Answer::Malformed(error),
-            Ok(request) if request.session != *self.packer.session() => self.other_session(&request),
-            Ok(request) => self.within_rates(now, source, &request, history, tx),
+            Ok(request) => match FeedSession::parse(&request.session) {
+                Ok(session) if session == self.session => self.within_rates(now, source, &request, history, tx),
+                Ok(session) if session.stream() != self.session.stream() => Answer::Foreign,
+                Ok(_) if self.ended.is_some() => self.within_rates(now, source, &request, history, tx),
+                Ok(_) => Answer::OtherEpoch,
+                Err(_) => Answer::Foreign,
+            },
         };
         self.count(answer);
         answer
-    }
-
-    fn other_session(&self, request: &MoldRequest) -> Answer {
-        match FeedSession::parse(&request.session) {
-            Ok(session) if session.stream() == self.session.stream() => Answer::OtherEpoch,
-            _ => Answer::Foreign,
-        }
     }
 
     fn within_rates(
@@ -222,7 +238,11 @@ impl Rewinder {
             return Answer::LimitedInAll;
         }
         let before = self.counters.bytes;
-        let answer = self.serve(now, source, request, history, tx);
+        let answer = if request.session == *self.packer.session() {
+            self.serve(now, source, request, history, tx)
+        } else {
+            self.tell_end(now, source, request, history, tx)
+        };
         let cost = ((self.counters.bytes - before) as usize).max(COST_BYTES_MIN);
         self.all.take(cost);
         self.buckets.of(now, source).0.take(cost);
@@ -272,6 +292,27 @@ impl Rewinder {
         }
     }
 
+    /// How the session that is named ended; where that is not known, or it has not, a heartbeat of the one that is served.
+    #[cold]
+    fn tell_end(
+        &mut self,
+        now: Nanos,
+        to: SocketAddrV4,
+        request: &MoldRequest,
+        history: &mut impl History,
+        tx: &mut impl Tx,
+    ) -> Answer {
+        let epoch = FeedSession::parse(&request.session).map_or(0, FeedSession::epoch);
+        if let Some(end) = self.ended.as_ref().and_then(|ended| ended.end_of(epoch)) {
+            let told = queue_bytes(&end_of_session(&request.session, end), to, tx);
+            return if told { Answer::Ended } else { Answer::Blocked };
+        }
+        match history.read(now, BEYOND, 1, 1, &mut |_, _| {}) {
+            HistoryRead::NotYet { next } => self.tell(next.max(1), to, tx, Answer::OtherEpoch),
+            _ => Answer::OtherEpoch,
+        }
+    }
+
     /// A heartbeat that names the nearest number there is.
     fn tell(&mut self, nearest: u64, to: SocketAddrV4, tx: &mut impl Tx, answer: Answer) -> Answer {
         self.packer.advance();
@@ -292,6 +333,7 @@ impl Rewinder {
             Answer::Malformed(error) => counters.malformed[error.index()] += 1,
             Answer::Foreign => counters.foreign += 1,
             Answer::OtherEpoch => counters.other_epoch += 1,
+            Answer::Ended => counters.ended += 1,
             Answer::Limited => counters.limited += 1,
             Answer::LimitedInAll => counters.limited_in_all += 1,
             Answer::Blocked => counters.blocked += 1,
@@ -305,11 +347,19 @@ impl Rewinder {
 fn queue(packer: &mut Packer, to: SocketAddrV4, tx: &mut impl Tx) -> usize {
     let packet = packer.packet();
     let bytes = packet.len();
-    let Some(slot) = tx.reserve().filter(|slot| slot.len() >= bytes) else { return 0 };
-    slot[..bytes].copy_from_slice(packet);
-    tx.commit(bytes, to);
+    if !queue_bytes(packet, to, tx) {
+        return 0;
+    }
     packer.advance();
     bytes
+}
+
+/// Whether there was room for it.
+fn queue_bytes(packet: &[u8], to: SocketAddrV4, tx: &mut impl Tx) -> bool {
+    let Some(slot) = tx.reserve().filter(|slot| slot.len() >= packet.len()) else { return false };
+    slot[..packet.len()].copy_from_slice(packet);
+    tx.commit(packet.len(), to);
+    true
 }
 
 #[cfg(test)]

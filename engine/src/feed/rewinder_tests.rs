@@ -1,10 +1,11 @@
 use std::net::Ipv4Addr;
 
+use ticktape_core::Seq;
 use ticktape_nic::mem::{self, MemConfig, MemRx, MemTx};
 use ticktape_nic::{Nic, Rx};
 
 use super::super::history::Recent;
-use super::super::mold::{MoldPacket, OVERHEAD_BYTES};
+use super::super::mold::{MoldPacket, OVERHEAD_BYTES, SessionName};
 use super::*;
 
 const S: u64 = 1_000_000_000;
@@ -59,9 +60,20 @@ impl World {
                 assert!(datagram.payload.len() <= 100);
             }
             MoldPacket::Heartbeat { sequence, .. } => heartbeats.push(sequence),
-            MoldPacket::EndOfSession { .. } => panic!("a rewinder ends no session"),
+            MoldPacket::EndOfSession { .. } => panic!("nobody asked how a session ended"),
         });
         (messages, heartbeats)
+    }
+
+    /// What came about sessions: the name, and where it ended or, not being over, is.
+    fn told(&mut self) -> Vec<(SessionName, u64, bool)> {
+        let mut told = Vec::new();
+        self.rx.poll(0, 4096, |datagram| match MoldPacket::parse(datagram.payload).unwrap() {
+            MoldPacket::Messages { .. } => panic!("no messages of another session"),
+            MoldPacket::Heartbeat { session, sequence } => told.push((*session, sequence, false)),
+            MoldPacket::EndOfSession { session, sequence } => told.push((*session, sequence, true)),
+        });
+        told
     }
 }
 
@@ -109,6 +121,34 @@ fn what_is_no_request_of_this_session_is_counted_and_has_no_answer() {
     world.rewinder.adopt_session(3);
     assert_eq!(world.ask(0, &request(3, 5, 1)), Answer::Sent { messages: 1, packets: 1 });
     assert_eq!(world.ask(0, &request(2, 5, 1)), Answer::OtherEpoch);
+}
+
+#[test]
+fn who_names_a_reign_that_is_over_is_told_where_it_ended_and_else_where_the_present_one_is() {
+    let mut world = world(RewinderConfig { session: session(5), ..config() }, 100);
+    let epochs = [(1, Seq(1)), (2, Seq(9)), (4, Seq(20))];
+    world.rewinder.tell_ends(EndedSessions::new(&epochs, &[(4, 60)], 5, 80));
+    for (epoch, name, number, has_ended) in
+        [(2, 2, 60, true), (4, 4, 80, true), (1, 5, 100, false), (6, 5, 100, false), (3, 5, 100, false)]
+    {
+        let expected = if has_ended { Answer::Ended } else { Answer::OtherEpoch };
+        for sequence in [1, 70, 1 << 60] {
+            assert_eq!(world.ask(0, &request(epoch, sequence, 3)), expected, "epoch {epoch}");
+            assert_eq!(world.told(), [(session(name).encode(), number, has_ended)]);
+        }
+    }
+    let foreign = FeedSession::new(9, 2).unwrap().encode();
+    assert_eq!(world.ask(0, &MoldRequest { session: foreign, sequence: 1, count: 1 }.encode()), Answer::Foreign);
+    assert_eq!(world.told(), []);
+    let counters = world.rewinder.counters();
+    assert_eq!((counters.ended, counters.other_epoch, counters.foreign, counters.bytes), (6, 9, 1, 0));
+    // It is within the rates, too.
+    let mut asked = 0;
+    while world.ask(0, &request(2, 1, 1)) == Answer::Ended {
+        asked += 1;
+        assert!(asked < 100_000 && world.told().len() == 1);
+    }
+    assert_eq!(world.ask(0, &request(5, 90, 1)), Answer::Limited);
 }
 
 #[test]

@@ -116,30 +116,6 @@ pub fn answer_hello(terms: &Terms, standing: Option<&Standing>, identity: &Ident
     }
 }
 
-/// Where events go on after a Hello that is let in: the first to send, and whether the client has to go back there.
-///
-/// What a client holds of an earlier reign beyond the end of that is lost. By the time of the answer this reign may have made others of the
-/// same numbers, so it is the reign's beginning that counts, not what there is by now; and an answer that is repeated stays the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EventStart {
-    /// The session's next event when this reign began.
-    pub reign_next: u64,
-    /// The Hello that was answered last in this reign: its client epoch, its nonce, and where events went on.
-    pub answered: Option<(u32, u64, u64)>,
-}
-
-impl EventStart {
-    /// Decides; `is_earlier` is whether the client was open with an earlier reign last.
-    pub fn of(&self, client_epoch: u32, hello: &Hello, is_earlier: bool) -> (u64, bool) {
-        let from = match self.answered {
-            Some((epoch, nonce, from)) if (epoch, nonce) == (client_epoch, hello.nonce) => from,
-            _ if is_earlier => hello.resume_next.min(self.reign_next),
-            _ => hello.resume_next,
-        };
-        (from, from < hello.resume_next)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,26 +198,6 @@ mod tests {
         assert_eq!(refused(Some(KNOWN), 3, resumed), Some((RefuseReason::InputsLost, 2)));
         assert_eq!(opened(Some(KNOWN), 2, resumed), Some(([11, 12, 15, 30], 20)), "of a known epoch the cursors tell");
         assert_eq!(refused(Some(KNOWN), 1, resumed), Some((RefuseReason::StaleEpoch, 2)));
-    }
-
-    #[test]
-    fn events_that_an_earlier_reign_lost_are_not_taken_for_those_that_this_one_made() {
-        let hello = Hello { resume_next: 33, ..HELLO };
-        let start = EventStart { reign_next: 17, answered: None };
-        assert_eq!(start.of(2, &hello, true), (17, true), "however many there are by now");
-        assert_eq!(start.of(2, &Hello { resume_next: 17, ..hello }, true), (17, false));
-        assert_eq!(start.of(2, &Hello { resume_next: 9, ..hello }, true), (9, false));
-        assert_eq!(start.of(2, &hello, false), (33, false), "what this reign told it is there");
-    }
-
-    #[test]
-    fn a_hello_that_is_repeated_gets_the_same_answer_whatever_was_made_since() {
-        let hello = Hello { resume_next: 33, ..HELLO };
-        let start = EventStart { reign_next: 20, answered: Some((2, hello.nonce, 17)) };
-        assert_eq!(start.of(2, &hello, false), (17, true));
-        assert_eq!(start.of(2, &hello, true), (17, true));
-        assert_eq!(start.of(2, &Hello { nonce: hello.nonce + 1, ..hello }, false), (33, false), "it is another one");
-        assert_eq!(start.of(3, &hello, false), (33, false), "of another incarnation");
     }
 
     #[test]

@@ -15,9 +15,9 @@ pub struct ClientConfig {
     /// The first event wanted: one beyond the last that was processed; 1 for all.
     pub resume_next: u64,
     /// The appliance's reign that this cursor is from, as [`ClientLink::reign`](super::ClientLink::reign) told it; 0 where that is not
-    /// known. An appliance of tier `memory` may have lost what the cursor counts and made other events of the same numbers: where the
-    /// cursor's reign is not known, or there were others since, the link ends with
-    /// [`CursorUnproven`](super::CloseReason::CursorUnproven). `None` leaves that unasked.
+    /// known. An appliance of tier `memory` may have lost what the cursor counts and made other events of the same numbers: by the
+    /// reign it tells where to go back to ([`HistoryGap::Rewound`](super::HistoryGap::Rewound)). Where it can't, or no reign is known, the
+    /// link ends with [`CursorUnproven`](super::CloseReason::CursorUnproven). `None` leaves that unasked.
     pub resume_reign: Option<u32>,
     /// The service's schema version; the appliance must have the same.
     pub schema: u32,

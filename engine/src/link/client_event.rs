@@ -24,7 +24,8 @@ pub enum CloseReason {
         /// The first that is still held here.
         to: u64,
     },
-    /// The cursor can't be told to be of this appliance's history: tier `memory`, and its reign is not known, or is not the last.
+    /// The cursor can't be told to be of this appliance's history, of which tier `memory` may have lost the end: it names no reign, or one
+    /// whose end is not known there any more.
     CursorUnproven {
         /// The cursor's reign; 0 where it names none.
         reign: u32,
@@ -53,8 +54,8 @@ impl std::fmt::Display for CloseReason {
                 let of = if reign == 0 { "names no reign".to_string() } else { format!("is of reign {reign}") };
                 write!(
                     f,
-                    "the saved cursor {of}, and the appliance, of tier memory, is in reign {appliance_epoch} and may have lost what it \
-                     counts: fetch the state (client::snapshot), and resume with its cursor and its reign"
+                    "the cursor {of}, and the appliance, of tier memory, is in reign {appliance_epoch} and may have lost what it counts: \
+                     fetch the state (client::snapshot), and resume with its cursor and its reign"
                 )
             }
             CloseReason::CommandTooLong => f.write_str("appliance refused an input larger than a frame there may hold"),
@@ -76,6 +77,9 @@ fn refused(f: &mut std::fmt::Formatter<'_>, reason: RefuseReason, detail: u64) -
         RefuseReason::Stopping => f.write_str("it is stopping, connect again in a while"),
         RefuseReason::Forbidden => f.write_str("this session is not allowed there"),
         RefuseReason::InputsLost => f.write_str("it lost inputs of this client epoch, begin a higher one"),
+        RefuseReason::CursorUnproven => {
+            write!(f, "in its reign {detail} it can't tell whether it lost what the cursor counts, fetch the state")
+        }
         RefuseReason::BadHello => {
             write!(f, "a window, a cursor or a datagram size of {detail} can't be, see the options")
         }

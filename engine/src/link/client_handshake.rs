@@ -69,13 +69,14 @@ impl ClientLink {
         Ok(())
     }
 
-    /// Whether the cursor that this began with is of the appliance's history. One of the reign before is the appliance's to tell:
-    /// it knows where its own began.
+    /// Whether the cursor that this began with may be of the appliance's history. Of one that names its reign the appliance has judged:
+    /// it knows how each reign began.
     fn prove_cursor(&self, appliance_epoch: u32, tier: Tier) -> Result<(), CloseReason> {
-        let Some(reign) = self.config.resume_reign else { return Ok(()) };
         let is_saved = self.connects == 0 && self.config.resume_next > 1;
-        let is_proven = tier != Tier::Memory || reign != 0 && appliance_epoch <= reign.saturating_add(1);
-        if is_saved && !is_proven { Err(CloseReason::CursorUnproven { reign, appliance_epoch }) } else { Ok(()) }
+        if is_saved && self.config.resume_reign == Some(0) && tier == Tier::Memory {
+            return Err(CloseReason::CursorUnproven { reign: 0, appliance_epoch });
+        }
+        Ok(())
     }
 
     /// Sets the receiver to where the appliance can go on.
@@ -115,6 +116,10 @@ impl ClientLink {
         let (from, to) = (self.config.first_seq, self.sender.acked_next());
         let reason = match refuse.reason {
             RefuseReason::InputsLost if from < to => CloseReason::InputsLost { from, to },
+            RefuseReason::CursorUnproven => CloseReason::CursorUnproven {
+                reign: self.identity.appliance_epoch,
+                appliance_epoch: u32::try_from(refuse.detail).unwrap_or(u32::MAX),
+            },
             reason => CloseReason::Refused { reason, detail: refuse.detail },
         };
         self.end(reason, on_event);

@@ -26,6 +26,7 @@ mod client_handshake;
 mod data;
 mod error;
 pub mod event;
+mod event_start;
 pub mod layout;
 mod loss;
 mod packet;
@@ -36,13 +37,14 @@ mod sender;
 mod sent_ring;
 pub mod serial;
 
-pub use accept::{Answer, EventStart, Standing, Terms, answer_hello};
+pub use accept::{Answer, Standing, Terms, answer_hello};
 pub use client::{ClientLink, ClientState};
 pub use client_config::ClientConfig;
 pub use client_event::{CloseReason, Event, HistoryGap};
 pub use data::{DATA_OVERHEAD_BYTES, Data, Messages};
 pub use error::{DropReason, LinkCounters, PacketError};
 pub use event::EventMessage;
+pub use event_start::{CursorReign, EventStart, Reigns};
 pub use packet::{
     Ack, ByeReason, DATAGRAM_BYTES_LIMIT, Hello, Identity, Packet, Refuse, RefuseReason, ResyncReason, SEQ_LIMIT, Tier,
     Type, Welcome,

@@ -188,6 +188,9 @@ code! {
         /// Inputs of this client epoch were acknowledged, and nothing is known of it here: they are lost, as tier `memory` may lose them.
         /// `detail` is the highest client epoch known, 0 where the session is unknown.
         InputsLost = 8,
+        /// The cursor of events is of an earlier reign, and it can't be told whether what it counts is of this history: tier `memory` may
+        /// have lost it. `detail` is the appliance's reign.
+        CursorUnproven = 9,
     }
 }
 

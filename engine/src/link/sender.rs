@@ -235,6 +235,12 @@ impl Sender {
         self.nacks
     }
 
+    /// A message that is kept.
+    pub fn kept(&self, seq: u64) -> Option<&[u8]> {
+        let is_kept = (self.acked_next..self.end_next).contains(&seq);
+        is_kept.then(|| &self.ring.run(seq, seq + 1, usize::MAX).0[data::LEN_BYTES..])
+    }
+
     /// Whether the peer has acknowledged everything that was not given up.
     pub const fn is_drained(&self) -> bool {
         self.end_next - self.acked_next == self.voids.len()

@@ -30,7 +30,7 @@ use crate::config::{ApplianceConfig, ConfigError, FeedConfig, SnapshotConfig};
 use crate::control::CONTROL_QUEUE_MAX;
 use crate::egress::Egress;
 use crate::executor::{Deadline, Executor};
-use crate::feed::{self, FeedSession, Publisher};
+use crate::feed::{self, EndedSessions, FeedSession, Publisher};
 use crate::journaler::{Journaler, UNHURRIED_NS};
 use crate::link::Tier;
 use crate::log::{LogWriter, SequencedClock};
@@ -380,7 +380,7 @@ where
         return Err(ConfigError { place: "feed".to_string(), message }.into());
     }
     journal.set_epoch(u64::from(epoch));
-    sessions.begin(epoch, machine.sessions());
+    sessions.begin(epoch, machine.sessions(), machine.epochs());
     let (log_id, epochs) = (journal.log_id(), EpochTable::new(machine.epochs()));
     epochs.begin(u64::from(epoch), machine.applied().next());
 
@@ -434,6 +434,7 @@ where
         sessions_max: config.sessions_max,
         reorder_bytes: config.session_reorder_bytes,
     };
+    let ended = EndedSessions::new(machine.epochs(), machine.feed_reigns(), epoch, machine.next_feed_event());
     let mut sequencer =
         Sequencer::new(rx, log, sequencer_config, machine.sessions(), control_tx, deadline.clone(), latency(last));
     let executor = Executor::new(frames, machine, output_writer, deadline, latency(last));
@@ -458,7 +459,7 @@ where
     });
     let events = config.events.as_ref().zip(event_ports).zip(events).map(|((settings, ports), recent)| {
         let (datagram_bytes_max, tap) = (config.datagram_bytes_max, taps.events);
-        Events { settings, ports, recent, epoch, datagram_bytes_max, tap }
+        Events { settings, ports, recent, epoch, ended, datagram_bytes_max, tap }
     });
     choices.events = events.as_ref().map(Events::describe);
     let events_repair_addr = events.as_ref().and_then(|events| events.ports.repair_addr());

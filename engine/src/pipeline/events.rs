@@ -11,7 +11,7 @@ use super::stages::EgressStage;
 use crate::config::{ApplianceConfig, EventsConfig};
 use crate::egress::Egress;
 use crate::events::{EventFeed, EventRepair};
-use crate::feed::{FeedConfig, FeedSession, Publisher, Recent, Rewinder, RewinderConfig};
+use crate::feed::{EndedSessions, FeedConfig, FeedSession, Publisher, Recent, Rewinder, RewinderConfig};
 
 /// The sockets of the event feed.
 pub(super) struct Ports {
@@ -43,6 +43,8 @@ pub(super) struct Events<'a> {
     /// The latest ones of history.
     pub(super) recent: Recent,
     pub(super) epoch: u32,
+    /// How the sessions of the reigns before ended.
+    pub(super) ended: EndedSessions,
     pub(super) datagram_bytes_max: usize,
     pub(super) tap: Option<Tap>,
 }
@@ -83,10 +85,12 @@ pub(super) fn egress_stage<T: Tx + Send + 'static>(
 ) -> Box<dyn Stage> {
     let Some(events) = events else { return Box::new(EgressStage::new(egress, lifecycle)) };
     let (publisher, session, interface) = (events.publisher(), events.session(), events.settings.interface);
-    let Events { ports: Ports { feed, repair }, recent, datagram_bytes_max, tap, .. } = events;
+    let Events { ports: Ports { feed, repair }, recent, ended, datagram_bytes_max, tap, .. } = events;
     let repair = repair.map(|nic| {
         let (rx, tx) = nic.split();
-        EventRepair::new(rx, tx, Rewinder::new(&RewinderConfig { datagram_bytes_max, ..RewinderConfig::new(session) }))
+        let mut rewinder = Rewinder::new(&RewinderConfig { datagram_bytes_max, ..RewinderConfig::new(session) });
+        rewinder.tell_ends(ended);
+        EventRepair::new(rx, tx, rewinder)
     });
     match tap {
         Some(tap) => {

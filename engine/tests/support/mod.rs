@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ticktape::client::Client;
 use ticktape::config::ApplianceConfig;
 use ticktape::link::{ClientConfig, ClientState, Event, HistoryGap};
-use ticktape::pipeline::{IdleStrategy, Idler};
+use ticktape::pipeline::{Appliance, IdleStrategy, Idler};
 use ticktape::{Ctx, Decode, Encode, Seq, Service, SessionEvent, SessionId, TimerId};
 use ticktape_journal::Strategy;
 use ticktape_nic::udp::{UdpRx, UdpTx};
@@ -225,11 +225,32 @@ impl TestClient {
         self.client.link().resume_next()
     }
 
+    pub fn reign(&self) -> u32 {
+        self.client.link().reign()
+    }
+
     pub fn redirect(&mut self, server: SocketAddrV4) {
         self.client.redirect(server);
     }
 
     pub fn bye(&mut self) {
         self.client.close(clock::monotonic_ns());
+    }
+}
+
+/// Waits until all that was sequenced is durable.
+pub fn wait_durable(appliance: &Appliance) {
+    let begun = Instant::now();
+    while appliance.watermarks().durable() < appliance.sequenced() {
+        assert!(begun.elapsed() < PATIENCE);
+        std::hint::spin_loop();
+    }
+}
+
+/// Copies a log as it lies on the disk: what a crash at this moment would leave.
+pub fn copy_log(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
+        std::fs::copy(&file, to.join(file.file_name().unwrap())).unwrap();
     }
 }

@@ -2,7 +2,10 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use ticktape::feed::{Answer, FeedSession, MoldPacket, MoldRequest, Recent, Rewinder, RewinderConfig};
+use ticktape::Seq;
+use ticktape::feed::{
+    Answer, EndedSessions, FeedSession, MoldPacket, MoldRequest, Recent, Rewinder, RewinderConfig, RewinderCounters,
+};
 use ticktape_nic::{Tx, TxCounters};
 
 use super::Seeds;
@@ -13,6 +16,8 @@ const DATAGRAM_BYTES_MAX: usize = 100;
 const BYTES_PER_ANSWER: usize = 300;
 const BYTES_PER_S: u64 = 10_000;
 const S: u64 = 1_000_000_000;
+/// Where the reign before the first one ended.
+const END: u64 = 5;
 
 /// A transmit queue with little room, which checks what it is given.
 struct Queue {
@@ -45,7 +50,10 @@ impl Tx for Queue {
                 self.messages += u32::from(count);
             }
             MoldPacket::Heartbeat { .. } => {}
-            MoldPacket::EndOfSession { .. } => panic!("a rewinder ends no session"),
+            MoldPacket::EndOfSession { session, sequence } => {
+                let ended = FeedSession::new(STREAM, 0).expect("small numbers").encode();
+                assert_eq!((*session, sequence), (ended, END), "ends no session but those that are over");
+            }
         }
     }
 
@@ -75,6 +83,7 @@ pub fn run(data: &[u8]) -> bool {
         ..RewinderConfig::new(FeedSession::new(STREAM, 1).expect("small numbers"))
     };
     let mut rewinder = Rewinder::new(&config);
+    rewinder.tell_ends(EndedSessions::new(&[(0, Seq(1))], &[], 1, END));
     let mut history = Recent::new(64, 1024, input.wide().clamp(1, 1 << 62));
     let (mut now, mut sent, mut served) = (0u64, 0, false);
     while !input.is_empty() {
@@ -100,7 +109,8 @@ pub fn run(data: &[u8]) -> bool {
         // What all may be sent: a burst, and one answer beyond what there was, with its headers.
         let burst = (BYTES_PER_S / 20).max(BYTES_PER_ANSWER as u64);
         let allowed = u128::from(now) * u128::from(BYTES_PER_S) / u128::from(S);
-        let refusals = rewinder.counters().too_old + rewinder.counters().not_yet;
+        let RewinderCounters { too_old, not_yet, ended, other_epoch, .. } = rewinder.counters();
+        let refusals = too_old + not_yet + ended + other_epoch;
         assert!(u128::from(sent) <= allowed + u128::from(burst) + 2_000 + u128::from(refusals) * 20);
         assert_eq!(sent, rewinder.counters().bytes + refusals * 20);
     }
@@ -130,5 +140,7 @@ pub fn seeds() -> Seeds {
         ("wide", ask(wide, -3, 2).0),
         ("flood", ask(flood.bytes(&[1, 30, 0xff, 0xff]), -10, 10).0),
         ("reign", ask(ask(begin(), -5, 2).bytes(&[2]), -5, 2).0),
+        // Of the epoch before ours, and of the one after it.
+        ("ended", ask(begin().bytes(&[4, 0, 3, 0, 1, 0, 1, 9, 4, 2, 3, 0, 1, 0, 1, 9]), -5, 2).0),
     ]
 }

@@ -206,7 +206,7 @@ impl<S: Service> Host<S> {
         let Start { mut journal, recovered, machine, mut sessions, snapshot, passed_over, .. } = started;
         let epoch = u32::try_from(recovered.last_epoch.max(machine.epoch()) + 1).expect("a few starts");
         journal.set_epoch(u64::from(epoch));
-        sessions.begin(epoch, machine.sessions());
+        sessions.begin(epoch, machine.sessions(), machine.epochs());
         let (log_id, epochs) = (journal.log_id(), EpochTable::new(machine.epochs()));
         epochs.begin(u64::from(epoch), machine.applied().next());
 

@@ -82,9 +82,12 @@ where
     fn poll_customer(&mut self, index: usize) -> Result<(), Wrong> {
         let before = self.customers[index].next_event();
         let work = self.customers[index].poll(self.time.now())?;
-        if self.customers[index].has_lost_inputs() {
+        if let Some(why) = self.customers[index].needs_restart() {
             self.customers[index].restart(&self.network);
-            self.meet("acknowledged inputs lost, as tier memory may", 1);
+            self.meet(why, 1);
+        }
+        if let Some(reign) = self.customers[index].let_in_by().filter(|&reign| reign == self.reign) {
+            self.ledger.check_taken_back(&self.customers[index], reign)?;
         }
         let after = self.customers[index].next_event();
         if after != before {

@@ -80,6 +80,9 @@ pub struct FollowArgs {
         value_parser = clap::value_parser!(u64).range(1..)
     )]
     pub from: Option<u64>,
+    /// The epoch in which the events before --from were received: where they don't count any more that is said, and begun from what does
+    #[arg(long, value_name = "EPOCH", requires = "from", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS)]
+    pub from_epoch: Option<u32>,
     /// Stop after this many events
     #[arg(long, value_name = "N", requires = "events", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS)]
     pub count: Option<u64>,

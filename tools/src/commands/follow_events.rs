@@ -15,7 +15,7 @@ use ticktape_nic::{Nic, NicError, Rx, Tx, UdpConfig, UdpNic};
 use ticktape_tuning::clock;
 
 use super::follow_events_sessions::Sessions;
-use super::follow_events_stream::{DATAGRAM_BYTES_MAX, Out, Stream};
+use super::follow_events_stream::{Cursor, DATAGRAM_BYTES_MAX, Out, Stream};
 use crate::args::{FeedPair, FollowArgs};
 use crate::out::say;
 use crate::service::{AnyService, find};
@@ -35,9 +35,26 @@ struct Line<'a> {
 }
 
 /// A word about the feed.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Notice<'a> {
     notice: &'a str,
+    /// What became of events that were received: `rewound`, or `unproven`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resync: Option<&'static str>,
+    /// In which they were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<u32>,
+    /// The event that was due, and the one that comes next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<u64>,
+}
+
+impl<'a> Notice<'a> {
+    fn resync(notice: &'a str, resync: &'static str, epoch: u32, from: u64, next: u64) -> Self {
+        Notice { notice, resync: Some(resync), epoch: Some(epoch), from: Some(from), next: Some(next) }
+    }
 }
 
 /// The last line of `--json`.
@@ -45,8 +62,11 @@ struct Notice<'a> {
 struct Last {
     state: &'static str,
     next: u64,
+    epoch: u32,
     events: u64,
     missing: u64,
+    taken_back: u64,
+    unproven: u64,
     requests: u64,
     first_from_a: u64,
     first_from_b: u64,
@@ -123,7 +143,8 @@ impl<'a> Receiver<'a> {
     fn receive(&mut self) -> usize {
         let now = clock::monotonic_ns();
         let Receiver { args, service, sides, repairs, probes, joining, events, .. } = self;
-        let begin = |found| Stream::begin(now, &found, args.from, args.events_repair.is_some());
+        let cursor = Cursor { from: args.from, epoch: args.from_epoch };
+        let begin = |found| Stream::begin(now, &found, cursor, args.events_repair.is_some());
         let parses = |event: &[u8]| service.describe_output(event).is_some();
         let mut work = 0;
         for (side, rx) in sides {
@@ -132,19 +153,23 @@ impl<'a> Receiver<'a> {
                 match events {
                     Some(events) => events.on_packet(now, *side, packet, parses),
                     // There is none to be heard beside it.
-                    None => *events = joining.on_packet(now, (*side, packet), None, true, parses).map(begin),
+                    None => *events = joining.on_packet(now, (*side, packet), None, parses).map(begin),
                 }
             });
         }
         // Only who was asked answers.
         let rewinder = args.events_repair;
         if events.is_none() {
-            return work
-                + probes.0.poll(now, BURST_MAX, |datagram| {
-                    if events.is_none() && Some(datagram.source) == rewinder {
-                        *events = joining.on_answer(datagram.payload).map(begin);
-                    }
-                });
+            work += probes.0.poll(now, BURST_MAX, |datagram| {
+                if events.is_none() && Some(datagram.source) == rewinder {
+                    joining.hear_port(now);
+                    *events = joining.on_answer(datagram.payload).map(begin);
+                }
+            });
+            if events.is_none() {
+                *events = joining.poll_unanswered(now, None).map(begin);
+            }
+            return work;
         }
         let Some(events) = events else { return work };
         work += repairs.0.poll(now, BURST_MAX, |datagram| {
@@ -182,11 +207,9 @@ impl<'a> Receiver<'a> {
             }
             let (number, bytes) = match out {
                 Out::Event(number, bytes) => (number, bytes),
-                Out::Notice(notice) => {
-                    match self.args.json {
-                        true => say!("{}", json::line(&Notice { notice: &notice })?)?,
-                        false => say!("{notice}")?,
-                    }
+                Out::Refused(why) => return Err(Failure::failed(why)),
+                other => {
+                    print_word(&other, self.args.json)?;
                     continue;
                 }
             };
@@ -204,9 +227,13 @@ impl<'a> Receiver<'a> {
     fn finish(&self) -> Result<(), Failure> {
         let counters = self.events.as_ref().map(Stream::counters).unwrap_or_default();
         let ArbiterCounters { sides: [a, b, repaired], repair, .. } = counters;
+        let (taken_back, unproven) = self.events.as_ref().map(Stream::taken_back).unwrap_or_default();
         let last = Last {
             state: "stopped",
             next: self.events.as_ref().map_or(0, Stream::next_seq),
+            epoch: self.events.as_ref().map_or(0, Stream::epoch),
+            taken_back,
+            unproven,
             events: self.printed,
             missing: self.events.as_ref().map_or(0, Stream::missing),
             requests: repair.requests,
@@ -217,11 +244,44 @@ impl<'a> Receiver<'a> {
         if self.args.json {
             return say!("{}", json::line(&last)?);
         }
-        let Last { events, missing, requests, first_from_a, first_from_b, repaired, .. } = last;
+        let Last { next, epoch, events, missing, requests, first_from_a, first_from_b, repaired, .. } = last;
+        let counts = match (taken_back, unproven) {
+            (0, 0) => String::new(),
+            _ => format!("{taken_back} taken back, unproven {unproven} times; "),
+        };
+        let cursor = if self.events.is_some() { format!("next is {next} of epoch {epoch}; ") } else { String::new() };
         say!(
-            "{events} events: {first_from_a} first from A, {first_from_b} from B, {repaired} repaired in {requests} requests; {missing} lost"
+            "{events} events: {cursor}{counts}{first_from_a} first from A, {first_from_b} from B, {repaired} repaired in {requests} requests; {missing} lost"
         )
     }
+}
+
+/// Prints a word about the feed.
+fn print_word(word: &Out, json: bool) -> Result<(), Failure> {
+    let (text, resync) = match word {
+        Out::Notice(text) => (text.clone(), None),
+        &Out::TakenBack { epoch, from, next } => (
+            format!(
+                "events {next} to {} were taken back: they were lost with epoch {epoch}, and others have their numbers",
+                from - 1
+            ),
+            Some(("rewound", epoch, from, next)),
+        ),
+        &Out::Unproven { epoch, next } => (
+            format!(
+                "unproven: whether the events before {next}, of epoch {epoch}, still count nobody who was asked can tell"
+            ),
+            Some(("unproven", epoch, next, next)),
+        ),
+        Out::Event(..) | Out::Refused(_) => return Ok(()),
+    };
+    if !json {
+        return say!("{text}");
+    }
+    let notice = resync.map_or(Notice { notice: &text, ..Notice::default() }, |(what, epoch, from, next)| {
+        Notice::resync(&text, what, epoch, from, next)
+    });
+    say!("{}", json::line(&notice)?)
 }
 
 /// Sends requests as long as there is room. One that finds none has a deadline, and comes again.

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!  packet ─► heard of ─► does the repair port serve it? ─► believed, with what came meanwhile
-//!                └─► nobody to ask: two packets that agree ┘
+//!                └─► nobody to ask, or no answer to any of a few requests: two packets that agree ┘
 //! ```
 //!
-//! Datagrams prove no sender. What this keeps out is a packet that strayed or was forged once; whoever can send from the repair
-//! port's address, or repeatedly where nobody can be asked, is believed.
+//! A repair port that lives answers whatever session of its stream it is asked about, if only with its own. Datagrams prove no sender.
+//! What this keeps out is a packet that strayed or was forged once; whoever can send from the repair port's address, or repeatedly where
+//! nobody can be asked or nobody answers, is believed.
 
 use ticktape::Nanos;
 use ticktape::feed::{FeedSession, MoldPacket, MoldRequest, Side};
@@ -17,15 +18,11 @@ use super::follow_events_stream::{WINDOW_EVENTS, place};
 const HEARD_MAX: usize = 8;
 /// Packets of each that are kept until it is believed: what comes within a round trip, and much more.
 const PACKETS_MAX: usize = 256;
-/// Packets near each other that make up for a repair port, where there is none.
+/// Packets near each other that make up for a repair port, where there is none, or none that answers.
 const AGREED: u32 = 2;
-/// The same where there is one that does not answer.
-const AGREED_UNANSWERED: u32 = 3;
-/// For so long it must not have answered, nor the session that is listened to have been heard, in ns: three heartbeats.
-pub const DEAF_NS: u64 = 3_000_000_000;
 /// How long an answer is waited for, in ns: many round trips.
 const ASK_NS: u64 = 50_000_000;
-/// How often a session is asked about, each time a packet of it came.
+/// How often a session is asked about, each time a packet of it came; a port that answers none of so many is done without.
 const ASKS_MAX: u32 = 4;
 /// Between two requests, in ns: whoever forges must not make us ask without end.
 const ASK_GAP_NS: u64 = 5_000_000;
@@ -36,12 +33,20 @@ struct Heard {
     /// Where its first packet stood.
     sequence: u64,
     since: Nanos,
-    heard_at: Nanos,
     times: u32,
     has_message: bool,
     packets: Vec<(Side, Vec<u8>)>,
     asked_at: Option<Nanos>,
     asks_left: u32,
+    /// Asked about since `since`.
+    asked: u32,
+}
+
+impl Heard {
+    /// Whether the port was asked about it for long enough; that it said nothing since is for others to know.
+    fn was_asked(&self, now: Nanos) -> bool {
+        self.asked >= ASKS_MAX && self.asked_at.is_some_and(|at| now.saturating_sub(at) >= ASK_NS)
+    }
 }
 
 /// A session that is believed.
@@ -62,6 +67,8 @@ pub struct Sessions {
     has_rewinder: bool,
     heard: Vec<Heard>,
     asked_at: Option<Nanos>,
+    /// When the repair port last said anything.
+    port_heard_at: Option<Nanos>,
     /// Whoever forges must not be able to time what it strikes.
     chance: u64,
 }
@@ -69,23 +76,27 @@ pub struct Sessions {
 impl Sessions {
     /// Nothing was heard of a stream yet.
     pub const fn new(stream: u32, has_rewinder: bool) -> Self {
-        Sessions { stream, has_rewinder, heard: Vec::new(), asked_at: None, chance: 1 }
+        Sessions { stream, has_rewinder, heard: Vec::new(), asked_at: None, port_heard_at: None, chance: 1 }
+    }
+
+    /// The repair port said something, whatever it was.
+    pub const fn hear_port(&mut self, now: Nanos) {
+        self.port_heard_at = Some(now);
     }
 
     /// A packet of a session of this stream, above `ours` where there is one, which is left only for one with a message that
-    /// `parses`. `is_deaf`: neither that one nor the repair port was heard for [`DEAF_NS`].
+    /// `parses`; it was heard last when that says.
     pub fn on_packet(
         &mut self,
         now: Nanos,
         (side, datagram): (Side, &[u8]),
-        ours: Option<FeedSession>,
-        is_deaf: bool,
+        ours: Option<(FeedSession, Nanos)>,
         parses: impl Fn(&[u8]) -> bool,
     ) -> Option<Found> {
         let packet = MoldPacket::parse(datagram).ok()?;
         let (name, sequence) = place(&packet);
         let session = FeedSession::parse(name).ok().filter(|session| session.stream() == self.stream)?;
-        if ours.is_some_and(|ours| session.epoch() <= ours.epoch()) {
+        if ours.is_some_and(|(ours, _)| session.epoch() <= ours.epoch()) {
             return None;
         }
         let message = match packet {
@@ -96,18 +107,33 @@ impl Sessions {
             return None;
         }
         let at = self.find(now, session, sequence);
+        let last_word = self.port_heard_at.max(ours.map(|(_, heard_at)| heard_at));
         let heard = &mut self.heard[at];
-        (heard.heard_at, heard.times, heard.asks_left) = (now, heard.times + 1, ASKS_MAX);
+        if self.has_rewinder && last_word.is_some_and(|at| at >= heard.since) {
+            // Who would have to be dead for it to be believed unasked has spoken since.
+            (heard.since, heard.times, heard.asked) = (now, 0, 0);
+        }
+        (heard.times, heard.asks_left) = (heard.times + 1, ASKS_MAX);
         heard.has_message |= message.is_some();
         if heard.packets.len() < PACKETS_MAX {
             heard.packets.push((side, datagram.to_vec()));
         }
-        let agreed = if !self.has_rewinder {
-            heard.times >= AGREED
-        } else {
-            is_deaf && heard.times >= AGREED_UNANSWERED && now.saturating_sub(heard.since) >= DEAF_NS
-        };
-        (agreed && (ours.is_none() || heard.has_message)).then(|| self.believe(at, None))
+        self.is_agreed(now, at, ours).then(|| self.believe(at, None))
+    }
+
+    /// A session that two packets agree about, and the repair port has by now been asked about in vain.
+    pub fn poll_unanswered(&mut self, now: Nanos, ours: Option<(FeedSession, Nanos)>) -> Option<Found> {
+        let at = (0..self.heard.len()).find(|&at| self.is_agreed(now, at, ours))?;
+        Some(self.believe(at, None))
+    }
+
+    /// Whether a session is believed though no port bears it out.
+    fn is_agreed(&self, now: Nanos, at: usize, ours: Option<(FeedSession, Nanos)>) -> bool {
+        let heard = &self.heard[at];
+        let is_silent = |last: Option<Nanos>| last.is_none_or(|at| at < heard.since);
+        let has_nobody = !self.has_rewinder
+            || heard.was_asked(now) && is_silent(self.port_heard_at) && is_silent(ours.map(|(_, heard_at)| heard_at));
+        has_nobody && heard.times >= AGREED && (ours.is_none() || heard.has_message)
     }
 
     /// Any of those that are meant.
@@ -133,8 +159,8 @@ impl Sessions {
             }
         }
         let (packets, has_message, asked_at) = (Vec::new(), false, None);
-        let (since, heard_at, times, asks_left) = (now, now, 0, ASKS_MAX);
-        self.heard.push(Heard { session, sequence, since, heard_at, times, has_message, packets, asked_at, asks_left });
+        let (since, times, asks_left, asked) = (now, 0, ASKS_MAX, 0);
+        self.heard.push(Heard { session, sequence, since, times, has_message, packets, asked_at, asks_left, asked });
         self.heard.len() - 1
     }
 
@@ -149,13 +175,13 @@ impl Sessions {
         let at = self.draw(|heard| is_due(heard) && heard.asked_at == first)?;
         let heard = &mut self.heard[at];
         (heard.asked_at, self.asked_at) = (Some(now), Some(now));
-        heard.asks_left -= 1;
+        (heard.asks_left, heard.asked) = (heard.asks_left - 1, heard.asked + 1);
         Some(MoldRequest { session: heard.session.encode(), sequence: heard.sequence, count: 1 })
     }
 
-    /// A datagram of the repair port: it serves the session that is in it.
+    /// A datagram of the repair port: it serves the session that is in it, unless it says that this is over.
     pub fn on_answer(&mut self, datagram: &[u8]) -> Option<Found> {
-        let packet = MoldPacket::parse(datagram).ok()?;
+        let packet = MoldPacket::parse(datagram).ok().filter(|it| !matches!(it, MoldPacket::EndOfSession { .. }))?;
         let (name, sequence) = place(&packet);
         let of_session = |heard: &Heard| heard.session.encode() == *name && heard.asked_at.is_some();
         let exact = self.heard.iter().position(|heard| of_session(heard) && heard.sequence == sequence);

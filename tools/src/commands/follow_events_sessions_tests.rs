@@ -19,18 +19,17 @@ fn packet(epoch: u32, from: u64, to: u64) -> Vec<u8> {
 /// One who hears.
 struct Hears {
     sessions: Sessions,
-    ours: Option<FeedSession>,
-    is_deaf: bool,
+    ours: Option<(FeedSession, Nanos)>,
 }
 
 impl Hears {
     fn new(has_rewinder: bool, ours: Option<u32>) -> Self {
-        Hears { sessions: Sessions::new(STREAM, has_rewinder), ours: ours.map(session), is_deaf: false }
+        Hears { sessions: Sessions::new(STREAM, has_rewinder), ours: ours.map(|epoch| (session(epoch), 0)) }
     }
 
     fn hear(&mut self, now: Nanos, datagram: &[u8]) -> Option<(u32, u64, usize)> {
         let parses = |message: &[u8]| message.len() == 8;
-        let found = self.sessions.on_packet(now, (Side::A, datagram), self.ours, self.is_deaf, parses);
+        let found = self.sessions.on_packet(now, (Side::A, datagram), self.ours, parses);
         found.map(|found| (found.session.epoch(), found.from, found.packets.len()))
     }
 }
@@ -78,16 +77,45 @@ fn where_somebody_can_be_asked_the_answer_decides() {
 }
 
 #[test]
-fn a_port_that_does_not_answer_for_long_is_done_without() {
+fn a_port_that_answers_nothing_is_done_without_once_it_was_asked() {
     let mut one = Hears::new(true, Some(1));
-    let beats = |one: &mut Hears| {
-        let found =
-            (0..=30).find_map(|at| one.hear(at * 100 * MS, &packet(2, 5, 6)).map(|found| (at * 100 * MS, found)));
-        found.map(|(at, (epoch, from, _))| (at, epoch, from))
-    };
-    assert_eq!(beats(&mut one), None, "the one that is listened to is still heard");
-    one = Hears { is_deaf: true, ..Hears::new(true, Some(1)) };
-    assert_eq!(beats(&mut one), Some((DEAF_NS, 2, 5)));
+    let mut asked = 0;
+    for ms in 1..200 {
+        assert_eq!(one.hear(ms * MS, &packet(2, 5, 6)), None, "{ms}");
+        asked += u32::from(one.sessions.poll_probe(ms * MS).is_some());
+        assert_eq!(one.sessions.poll_unanswered(ms * MS, one.ours), None);
+    }
+    assert_eq!(asked, ASKS_MAX);
+    let found = one.sessions.poll_unanswered(201 * MS, one.ours).unwrap();
+    assert_eq!((found.session, found.from, found.unanswered), (session(2), 5, true));
+
+    // Any word of the port, or of the session that is listened to, begins the wait anew; one packet is never enough.
+    let mut other = Hears::new(true, Some(1));
+    for ms in 1..2_000 {
+        match ms % 150 {
+            0 if ms < 1_000 => other.sessions.hear_port(ms * MS),
+            0 => other.ours = Some((session(1), ms * MS)),
+            _ => {}
+        }
+        assert_eq!(other.hear(ms * MS, &packet(2, 5, 6)), None, "{ms}");
+        other.sessions.poll_probe(ms * MS);
+    }
+    let mut single = Hears::new(true, Some(1));
+    single.hear(MS, &packet(2, 5, 6));
+    for ms in 1..5_000 {
+        single.sessions.poll_probe(ms * MS);
+        assert_eq!(single.sessions.poll_unanswered(ms * MS, single.ours), None);
+    }
+    assert_eq!(single.hear(5_000 * MS, &packet(2, 6, 7)), Some((2, 5, 2)), "as soon as a second one agrees");
+}
+
+#[test]
+fn a_session_that_is_over_is_none_that_is_served() {
+    let mut one = Hears::new(true, None);
+    one.hear(0, &packet(3, 5, 7));
+    one.sessions.poll_probe(0).unwrap();
+    assert_eq!(one.sessions.on_answer(&ticktape::feed::end_of_session(&session(3).encode(), 6)), None);
+    assert!(one.sessions.on_answer(&packet(3, 5, 6)).is_some());
 }
 
 #[test]

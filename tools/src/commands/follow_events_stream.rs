@@ -8,14 +8,17 @@
 //! ```
 //!
 //! Invariant: a heartbeat alone, whatever it says, never makes the stream skip a number or change its epoch.
-//! Invariant: no packet alone changes the epoch; the repair port bears it out, or a second packet where nobody can be asked.
+//! Invariant: no packet alone changes the epoch; the repair port bears it out, or a second packet where nobody answers.
+//! Invariant: under a new epoch nothing is printed before it is told whether what was printed still counts: proven by the repair port, or
+//! taken back, or said to be unproven.
 
 use ticktape::Nanos;
 use ticktape::feed::{
-    Arbiter, ArbiterConfig, ArbiterCounters, FeedEvent, FeedSession, MoldPacket, MoldRequest, SessionName, Side,
+    Arbiter, ArbiterConfig, ArbiterCounters, FeedEvent, FeedSession, MoldPacket, MoldRequest, Proof, SessionName, Side,
+    Verdict,
 };
 
-use super::follow_events_sessions::{DEAF_NS, Found, Sessions};
+use super::follow_events_sessions::{Found, Sessions};
 
 /// The largest datagram that carries events: a jumbo frame.
 pub const DATAGRAM_BYTES_MAX: usize = 8_972;
@@ -40,6 +43,33 @@ pub enum Out {
     Event(u64, Vec<u8>),
     /// A word about the feed.
     Notice(String),
+    /// The numbers went back: events `next .. from` of this epoch never happened, and others come in their place.
+    TakenBack {
+        /// In which they were received.
+        epoch: u32,
+        /// The event that was due.
+        from: u64,
+        /// The event that comes next.
+        next: u64,
+    },
+    /// Whether the events before `next`, of this epoch, still count can't be told.
+    Unproven {
+        /// In which they were received.
+        epoch: u32,
+        /// The event that comes next.
+        next: u64,
+    },
+    /// A cursor that was brought along can't be gone on from.
+    Refused(String),
+}
+
+/// Where a stream is to begin.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cursor {
+    /// The first event wanted; the first that is heard where not given.
+    pub from: Option<u64>,
+    /// The epoch in which those before it were received, where that is to be asked about.
+    pub epoch: Option<u32>,
 }
 
 /// Messages beyond the window, while the next one was `next_seq`.
@@ -72,17 +102,33 @@ pub struct Stream {
     stuck: Option<(u64, u64)>,
     /// Newer epochs that were heard of.
     newer: Sessions,
-    /// When the epoch that is listened to was last heard, or the repair port.
+    /// When the epoch that is listened to was last heard.
     heard_at: Nanos,
+    /// One above the highest number that was heard in it.
+    heard_next: u64,
+    /// Whether what was received in an earlier epoch counts: nothing is printed until that is told.
+    proof: Option<Proof>,
+    /// It was brought along.
+    is_saved: bool,
+    taken_back: u64,
+    unproven: u64,
     probe: Option<Probe>,
     quiet_until: Nanos,
 }
 
 impl Stream {
-    /// A stream that begins with `from`, or where `found` does.
-    pub fn begin(now: Nanos, found: &Found, from: Option<u64>, has_rewinder: bool) -> Self {
-        let mut stream = Stream::new(found.session, from.unwrap_or(found.from), has_rewinder);
+    /// A stream that begins where the cursor says, or where `found` does.
+    pub fn begin(now: Nanos, found: &Found, cursor: Cursor, has_rewinder: bool) -> Self {
+        let mut stream = Stream::new(found.session, cursor.from.unwrap_or(found.from), has_rewinder);
         stream.heard_at = now;
+        let (present, next) = (found.session.epoch(), stream.next_seq());
+        if let Some(epoch) = cursor.epoch.filter(|&epoch| epoch != present && next > 1) {
+            stream.is_saved = true;
+            match FeedSession::new(found.session.stream(), epoch) {
+                Ok(earlier) if epoch < present && !found.unanswered => stream.proof = Some(Proof::new(earlier, next)),
+                _ => stream.refuse(epoch),
+            }
+        }
         stream.take_in(now, found);
         stream
     }
@@ -109,6 +155,11 @@ impl Stream {
             stuck: None,
             newer: Sessions::new(session.stream(), has_rewinder),
             heard_at: 0,
+            heard_next: 0,
+            proof: None,
+            is_saved: false,
+            taken_back: 0,
+            unproven: 0,
             probe: None,
             quiet_until: 0,
         }
@@ -124,6 +175,16 @@ impl Stream {
         self.missing
     }
 
+    /// Events that were taken back after they were printed, and how often it could not be told whether any were.
+    pub const fn taken_back(&self) -> (u64, u64) {
+        (self.taken_back, self.unproven)
+    }
+
+    /// The epoch that the printed events are known to be of, or were said not to be.
+    pub fn epoch(&self) -> u32 {
+        self.proof.map_or(self.arbiter.session(), |proof| proof.session()).epoch()
+    }
+
     /// The next number to print.
     pub const fn next_seq(&self) -> u64 {
         self.arbiter.next_seq()
@@ -136,9 +197,8 @@ impl Stream {
 
     /// A datagram of a side. `parses` says whether a message is one of the service's.
     pub fn on_packet(&mut self, now: Nanos, side: Side, datagram: &[u8], parses: impl Fn(&[u8]) -> bool) {
-        let ours = self.arbiter.session();
-        let is_deaf = now.saturating_sub(self.heard_at) >= DEAF_NS;
-        if let Some(found) = self.newer.on_packet(now, (side, datagram), Some(ours), is_deaf, parses) {
+        let ours = Some((self.arbiter.session(), self.heard_at));
+        if let Some(found) = self.newer.on_packet(now, (side, datagram), ours, parses) {
             self.adopt(now, &found);
             return;
         }
@@ -151,12 +211,13 @@ impl Stream {
             let limit = self.next_seq().saturating_add(WINDOW_EVENTS);
             let (name, sequence) = place(&packet);
             let is_ours = *name == self.arbiter.session().encode();
+            let count = if let MoldPacket::Messages { count, .. } = packet { count } else { 0 };
             if is_ours {
                 self.heard_at = now;
+                self.heard_next = self.heard_next.max(sequence.saturating_add(count.into()));
             }
             if is_ours && sequence > limit {
                 self.far_heard_at = Some(now);
-                let count = if let MoldPacket::Messages { count, .. } = packet { count } else { 0 };
                 self.word = self.word.max(sequence.saturating_add(count.into()));
                 if !matches!(packet, MoldPacket::Messages { .. }) || !self.on_far(sequence) {
                     return;
@@ -168,24 +229,86 @@ impl Stream {
 
     /// A datagram of the repair port, but an answer to a probe.
     pub fn on_repair(&mut self, now: Nanos, datagram: &[u8]) {
-        self.heard_at = now;
-        self.feed(now, Side::Repair, datagram);
+        self.newer.hear_port(now);
+        // That an epoch is over is told with the next one.
+        if !matches!(MoldPacket::parse(datagram), Ok(MoldPacket::EndOfSession { .. })) {
+            self.feed(now, Side::Repair, datagram);
+        }
     }
 
     fn feed(&mut self, now: Nanos, side: Side, datagram: &[u8]) {
-        let out = &mut self.out;
+        let (out, may_print) = (&mut self.out, self.proof.is_none());
         self.arbiter.on_packet(now, side, datagram, |number, event| {
+            if may_print {
+                out.push(Out::Event(number, event.to_vec()));
+            }
+            may_print
+        });
+    }
+
+    /// Prints what waited for its turn.
+    fn deliver(&mut self) {
+        let out = &mut self.out;
+        self.arbiter.poll_deliver(0, |number, event| {
             out.push(Out::Event(number, event.to_vec()));
             true
         });
     }
 
     fn adopt(&mut self, now: Nanos, found: &Found) {
-        let (epoch, from) = (found.session.epoch(), found.from);
+        let (epoch, from, next) = (found.session.epoch(), found.from, self.next_seq());
+        let earlier = self.proof.take().map_or(self.arbiter.session(), |proof| proof.session());
         self.arbiter.adopt_session(epoch);
-        (self.word, self.far, self.stuck, self.probe) = (0, None, None, None);
+        (self.word, self.far, self.stuck, self.probe, self.heard_next) = (0, None, None, None, 0);
         self.out.push(Out::Notice(format!("epoch {epoch} begins with event {from}")));
+        if next > 1 && self.has_rewinder && !found.unanswered {
+            self.proof = Some(Proof::new(earlier, next));
+        } else if next > 1 {
+            // No epoch sends what was there before it.
+            if from < next {
+                self.take_back(now, earlier.epoch(), from);
+            }
+            self.leave_unproven(earlier.epoch());
+        }
         self.take_in(now, found);
+    }
+
+    /// What the repair port says of what was printed, or that it says nothing.
+    fn settle(&mut self, now: Nanos, verdict: Verdict) {
+        let Some(proof) = self.proof.take() else { return };
+        let epoch = proof.session().epoch();
+        match verdict {
+            Verdict::Proven => {}
+            Verdict::TakenBack { from } => self.take_back(now, epoch, from),
+            Verdict::Unproven if self.is_saved => self.refuse(epoch),
+            Verdict::Unproven => self.leave_unproven(epoch),
+        }
+        self.is_saved = false;
+        self.deliver();
+    }
+
+    /// Goes back to event `next`, and on from there.
+    fn take_back(&mut self, now: Nanos, epoch: u32, next: u64) {
+        let from = self.next_seq();
+        self.taken_back += from - next;
+        self.out.push(Out::TakenBack { epoch, from, next });
+        self.arbiter.skip_to(next);
+        // What was heard meanwhile is to be repaired, window by window.
+        self.word = self.word.max(self.heard_next);
+        self.arbiter.want(now, self.heard_next);
+    }
+
+    fn leave_unproven(&mut self, epoch: u32) {
+        self.unproven += 1;
+        self.out.push(Out::Unproven { epoch, next: self.next_seq() });
+    }
+
+    fn refuse(&mut self, epoch: u32) {
+        let (next, present) = (self.next_seq(), self.arbiter.session().epoch());
+        self.out.push(Out::Refused(format!(
+            "--from {next} of epoch {epoch}: CursorUnproven, as the feed is in epoch {present} and nobody who was asked can tell whether \
+             the events before it still count: begin from the state as it is, without --from-epoch"
+        )));
     }
 
     /// What came of a session before it was believed.
@@ -224,11 +347,7 @@ impl Stream {
                 self.out.push(Out::Notice(lost));
                 self.arbiter.skip_to(end);
             }
-            let out = &mut self.out;
-            self.arbiter.poll_deliver(0, |number, event| {
-                out.push(Out::Event(number, event.to_vec()));
-                true
-            });
+            self.deliver();
         }
     }
 
@@ -241,6 +360,13 @@ impl Stream {
     pub fn poll_probe(&mut self, now: Nanos) -> Option<MoldRequest> {
         if let Some(about_newer) = self.newer.poll_probe(now) {
             return Some(about_newer);
+        }
+        if let Some(proof) = &mut self.proof {
+            if proof.is_over(now) {
+                self.settle(now, Verdict::Unproven);
+                return None;
+            }
+            return proof.poll_request(now);
         }
         if let Some(probe) = &mut self.probe {
             if now < probe.deadline {
@@ -273,7 +399,13 @@ impl Stream {
     /// A datagram of the repair port, on the socket of the probes.
     pub fn on_probed(&mut self, now: Nanos, datagram: &[u8]) {
         let Ok(packet) = MoldPacket::parse(datagram) else { return };
-        self.heard_at = now;
+        self.newer.hear_port(now);
+        if let MoldPacket::EndOfSession { .. } = packet {
+            if let Some(verdict) = self.proof.and_then(|proof| proof.on_answer(datagram)) {
+                self.settle(now, verdict);
+            }
+            return;
+        }
         let (name, sequence) = place(&packet);
         if *name != self.arbiter.session().encode() {
             if let Some(found) = self.newer.on_answer(datagram) {
@@ -321,6 +453,9 @@ impl Stream {
 
     /// Turns what the arbiter says into notices and probes.
     pub fn poll_events(&mut self, now: Nanos) {
+        if let Some(found) = self.newer.poll_unanswered(now, Some((self.arbiter.session(), self.heard_at))) {
+            self.adopt(now, &found);
+        }
         if !self.has_rewinder {
             // Gaps become due; nobody can be asked, so they are given up at once.
             while self.arbiter.poll_request(now).is_some() {}

@@ -1,4 +1,4 @@
-use ticktape::feed::Packer;
+use ticktape::feed::{Packer, end_of_session};
 
 use super::*;
 
@@ -16,17 +16,23 @@ fn packet(epoch: u32, from: u64, to: u64) -> Vec<u8> {
     packer.packet().to_vec()
 }
 
-/// A repair port that has `first .. next` of an epoch.
+/// A repair port that has `first .. next` of an epoch, and knows where earlier ones ended.
+#[derive(Default)]
 struct Port {
     epoch: u32,
     first: u64,
     next: u64,
+    ended: Vec<(u32, u64)>,
 }
 
 impl Port {
     fn answer(&self, request: &MoldRequest) -> Option<Vec<u8>> {
         if request.session != session(self.epoch).encode() {
-            return None;
+            let ended = self.ended.iter().find(|&&(epoch, _)| request.session == session(epoch).encode());
+            let present = || packet(self.epoch, self.next, self.next);
+            return Some(
+                ended.map_or_else(present, |&(epoch, end)| end_of_session(&session(epoch).encode(), end).to_vec()),
+            );
         }
         let from = request.sequence;
         let nearest = if from < self.first { self.first } else { self.next.min(from) };
@@ -76,6 +82,7 @@ impl Print {
                         self.events.push(number);
                     }
                     Out::Notice(notice) => self.notices.push(notice),
+                    other => self.notices.push(format!("{other:?}")),
                 }
             }
         }
@@ -87,9 +94,9 @@ fn a_gap_of_several_windows_is_fetched_as_long_as_somebody_has_it() {
     let head = 3 * WINDOW_EVENTS + 500;
     let mut print = Print::new(100, true);
     print.hear(&packet(1, head, head + 3));
-    print.run(Some(&Port { epoch: 1, first: 1, next: head + 3 }), 2_000);
+    print.run(Some(&Port { epoch: 1, first: 1, next: head + 3, ..Port::default() }), 2_000);
     print.hear(&packet(1, head + 3, head + 5));
-    print.run(Some(&Port { epoch: 1, first: 1, next: head + 5 }), 100);
+    print.run(Some(&Port { epoch: 1, first: 1, next: head + 5, ..Port::default() }), 100);
     assert!(print.events.iter().copied().eq(100..head + 5), "{:?}", print.events.last());
     assert_eq!((print.notices, print.stream.missing()), (vec![], 0));
 }
@@ -98,7 +105,7 @@ fn a_gap_of_several_windows_is_fetched_as_long_as_somebody_has_it() {
 fn only_what_is_before_the_oldest_that_is_kept_is_lost() {
     for oldest in [300, 2 * WINDOW_EVENTS] {
         let head = oldest + 5_000;
-        let port = Port { epoch: 1, first: oldest, next: head + 1 };
+        let port = Port { epoch: 1, first: oldest, next: head + 1, ..Port::default() };
         let mut print = Print::new(1, true);
         print.hear(&packet(1, head, head + 1));
         print.run(Some(&port), 2_000);
@@ -114,7 +121,7 @@ fn a_jump_that_only_a_heartbeat_tells_of_is_not_believed() {
     for (has_rewinder, word) in [(true, 9_000_000_000), (false, 9_000_000_000), (true, 1_000), (false, 1_000)] {
         let mut print = Print::new(1, has_rewinder);
         for number in 1..200 {
-            let port = Port { epoch: 1, first: 1, next: number + 1 };
+            let port = Port { epoch: 1, first: 1, next: number + 1, ..Port::default() };
             if number == 50 {
                 print.hear(&packet(1, word, word));
                 print.run(has_rewinder.then_some(&port), 500);
@@ -150,7 +157,8 @@ fn a_port_that_is_gone_does_not_hold_up_what_comes() {
 #[test]
 fn an_epoch_is_left_only_for_one_that_a_message_or_the_port_bears_out() {
     let mut print = Print::new(1, true);
-    let port = |epoch, next| Port { epoch, first: 1, next };
+    let ended = || vec![(1, 2), (2, 3)];
+    let port = |epoch, next| Port { epoch, first: 1, next, ended: ended() };
     print.hear(&packet(9, 5, 5));
     print.run(Some(&port(1, 1)), 500);
     print.hear(&packet(1, 1, 2));
@@ -177,5 +185,132 @@ fn an_epoch_is_left_only_for_one_that_a_message_or_the_port_bears_out() {
     alone.hear(&packet(1, 2, 3));
     alone.hear(&packet(2, 3, 4));
     alone.run(None, 10);
-    assert_eq!((alone.events, alone.notices), (vec![1, 2, 3], vec!["epoch 2 begins with event 2".to_string()]));
+    assert_eq!(alone.events, [1, 2, 2, 3], "what an epoch sends it has made itself");
+    let words =
+        ["epoch 2 begins with event 2", "TakenBack { epoch: 1, from: 3, next: 2 }", "Unproven { epoch: 1, next: 2 }"];
+    assert_eq!(alone.notices, words);
+}
+
+/// Epochs that were missed make so many events each.
+const MISSED: u64 = 6;
+
+/// A stream that has printed 1 to 7 in epoch 1; that epoch's events count up to `end`, others came after it, and the present one has begun.
+fn away(missed: u32, end: u64) -> (Print, Port) {
+    let mut print = Print::new(1, true);
+    print.hear(&packet(1, 1, 8));
+    print.run(Some(&Port { epoch: 1, first: 1, next: 8, ..Port::default() }), 5);
+    let ended = (0..=missed).map(|at| (1 + at, end + MISSED * u64::from(at))).collect();
+    let next = end + MISSED * u64::from(missed) + 2;
+    (print, Port { epoch: 2 + missed, first: 1, next, ended })
+}
+
+#[test]
+fn however_many_epochs_were_missed_what_counts_stays_and_what_was_taken_back_is_named() {
+    for missed in 0..4 {
+        for end in [8, 4, 1] {
+            let (mut print, port) = away(missed, end);
+            // The last of two that the present epoch has made.
+            print.hear(&packet(port.epoch, port.next - 1, port.next));
+            print.run(None, 2);
+            assert_eq!(print.events.len(), 7, "nothing is printed before it is told what it follows");
+            print.run(Some(&port), 300);
+            assert!(
+                print.events.iter().copied().eq((1..8).chain(end..port.next)),
+                "{missed}, {end}: {:?}",
+                print.events
+            );
+            let rewound = format!("TakenBack {{ epoch: 1, from: 8, next: {end} }}");
+            assert_eq!(print.notices[1..], if end < 8 { vec![rewound] } else { vec![] }, "{missed}");
+            assert_eq!((print.stream.taken_back(), print.stream.missing()), ((8 - end, 0), 0));
+            assert_eq!(print.stream.epoch(), port.epoch);
+        }
+    }
+}
+
+#[test]
+fn an_epoch_that_ends_before_it_is_told_what_counts_changes_nothing_of_that() {
+    let (mut print, first) = away(1, 4);
+    // This one serves, but is gone before it is asked about the events.
+    print.hear(&packet(first.epoch, first.next - 1, first.next));
+    let probe = print.stream.poll_probe(print.now).unwrap();
+    print.stream.on_probed(print.now, &first.answer(&probe).unwrap());
+    let (_, port) = away(2, 4);
+    print.hear(&packet(port.epoch, port.next - 1, port.next));
+    print.run(Some(&port), 300);
+    assert!(print.events.iter().copied().eq((1..8).chain(4..port.next)), "{:?}", print.events);
+    let words =
+        ["epoch 3 begins with event 11", "TakenBack { epoch: 1, from: 8, next: 4 }", "epoch 4 begins with event 17"];
+    assert_eq!(print.notices, words, "once, and of the epoch that it was printed in");
+}
+
+#[test]
+fn where_the_port_does_not_know_the_old_epoch_it_is_said_that_nothing_is_proven() {
+    let (mut print, mut port) = away(1, 8);
+    port.ended.clear();
+    print.hear(&packet(port.epoch, port.next - 1, port.next));
+    print.run(Some(&port), 300);
+    assert!(print.events.iter().copied().eq(1..port.next), "{:?}", print.events);
+    assert_eq!(print.notices[1..], ["Unproven { epoch: 1, next: 8 }"]);
+    assert_eq!(print.stream.taken_back(), (0, 1));
+}
+
+#[test]
+fn a_cursor_that_was_brought_along_is_asked_about_or_refused() {
+    let begin = |from: u64, of: u32, port: Option<&Port>| {
+        let found = Found { session: session(5), from: 30, packets: Vec::new(), unanswered: port.is_none() };
+        let stream = Stream::begin(MS, &found, Cursor { from: Some(from), epoch: Some(of) }, true);
+        let mut print = Print { stream, now: MS, events: Vec::new(), notices: Vec::new() };
+        print.hear(&packet(5, 31, 32));
+        print.run(port, 300);
+        (print.events, print.notices)
+    };
+    let port = Port { epoch: 5, first: 1, next: 32, ended: vec![(1, 4), (3, 20), (4, 29)] };
+    assert_eq!(begin(20, 3, Some(&port)), ((20..32).collect(), vec![]), "over one epoch");
+    assert_eq!(begin(4, 1, Some(&port)), ((4..32).collect(), vec![]), "over three");
+    assert_eq!(begin(30, 5, Some(&port)), ((30..32).collect(), vec![]), "of this one");
+    let (events, words) = begin(9, 1, Some(&port));
+    assert!(events.iter().copied().eq(4..32) && words == ["TakenBack { epoch: 1, from: 9, next: 4 }"], "{words:?}");
+    for (from, of, port) in [(9, 2, Some(&port)), (9, 6, Some(&port)), (9, 3, None)] {
+        let (_, words) = begin(from, of, port);
+        assert!(words[0].starts_with(&format!("Refused(\"--from 9 of epoch {of}: CursorUnproven")), "{words:?}");
+    }
+}
+
+#[test]
+fn a_port_that_is_dead_holds_a_new_epoch_up_no_longer_than_it_is_asked() {
+    // One that says nothing, while the next epoch sends a message each 10 ms, or each second, as an idle one does heartbeats.
+    for (pace_ms, adopted_ms) in [(10, 200), (1_000, 1_000)] {
+        let mut print = Print::new(1, true);
+        print.hear(&packet(1, 1, 3));
+        print.run(None, 5);
+        let begun = print.now;
+        while print.notices.is_empty() {
+            if (print.now - begun).is_multiple_of(pace_ms * MS) {
+                print.hear(&packet(2, 3, 4));
+            }
+            print.run(None, 1);
+        }
+        let took = (print.now - begun) / MS;
+        assert!((adopted_ms..adopted_ms + 20).contains(&took), "{took} ms for one of each {pace_ms}");
+        let words = [
+            "epoch 2 begins with event 3",
+            "Unproven { epoch: 1, next: 3 }",
+            "the repair port does not answer: epoch 2 is the feed's word alone",
+        ];
+        assert_eq!((print.events, print.notices), (vec![1, 2, 3], words.map(str::to_string).to_vec()));
+    }
+    // Where the port or the old epoch lives, two packets are none's word, nor are many.
+    for lives in ["port", "epoch"] {
+        let mut print = Print::new(1, true);
+        print.hear(&packet(1, 1, 3));
+        let port = Port { epoch: 1, first: 1, next: 3, ..Port::default() };
+        for _ in 0..200 {
+            print.hear(&packet(900, 3, 4));
+            if lives == "epoch" {
+                print.hear(&packet(1, 3, 3));
+            }
+            print.run((lives == "port").then_some(&port), 10);
+        }
+        assert_eq!((print.events, print.notices), (vec![1, 2], vec![]), "{lives}");
+    }
 }
