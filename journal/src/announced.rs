@@ -19,7 +19,8 @@ use crate::format::recycle::RecycleMark;
 use crate::format::segment::HeaderError;
 use crate::format::u64_at;
 use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN};
-use crate::recover::{self, Facts, Segment, Stray, at, named_seq, open, open_listed, run};
+use crate::names;
+use crate::recover::{self, Facts, Segment, Stray, at, open, open_listed, run};
 use crate::recovery::{self, Announced};
 use crate::window::Window;
 
@@ -72,7 +73,7 @@ pub(crate) fn look<D: Disk>(
     // The header of an earlier use, where the mark was not stored either, has the name of a later one.
     for index in 0..facts.segments.len() {
         let Segment { path, header, .. } = &facts.segments[index];
-        if named_seq(path) != Some(header.first_seq)
+        if names::segment_seq(path) != Some(header.first_seq)
             && let Some(proof) = look_into(disk, window, path, &announced, mode)?
         {
             facts.durable = facts.durable.max(proof.durable);

@@ -246,7 +246,7 @@ fn sorted_by_first_seq(
         let file = open(disk, &path, OpenMode::ReadDirect)?;
         let header = recover::header(disk, window, file).map_err(|error| at(&path, error))?;
         run(disk, &path, Op::Close { file })?;
-        let named = recover::named_seq(&path).unwrap_or(Seq::MAX);
+        let named = names::segment_seq(&path).unwrap_or(Seq::MAX);
         let first_seq = header.map_or(named, |(header, _)| header.first_seq);
         keyed.push(Listed { first_seq, path, salt: header.ok().map(|(header, _)| header.salt()) });
     }
@@ -375,7 +375,7 @@ impl Inspection<'_, '_> {
         let announced = self.announced_in(path, file)?.map_or(Seq::ZERO, |proof| proof.durable);
         let durable = found.map_or(Seq::ZERO, |(_, durable)| durable).max(announced);
         self.summary.durable = self.summary.durable.max(durable);
-        let named = recover::named_seq(path).unwrap_or(Seq::FIRST);
+        let named = names::segment_seq(path).unwrap_or(Seq::FIRST);
         let next_seq = self.before.get_or_insert(Before { next_seq: named, link: None }).next_seq;
         self.break_off(next_seq);
         Ok(())

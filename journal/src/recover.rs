@@ -143,9 +143,9 @@ pub(crate) fn open_listed<D: Disk>(disk: &mut D, path: &Path) -> Result<Option<F
 /// The names of what may be segments, and whether there is a seal file.
 pub(crate) fn list<D: Disk>(disk: &mut D, dir: &Path) -> Result<(Vec<PathBuf>, bool), JournalError> {
     let Outcome::Names(all) = run(disk, dir, Op::List { path: dir })? else { unreachable!("list lists") };
-    let sealed = all.iter().any(|name| name == Path::new(names::SEALED));
+    let sealed = all.iter().any(|name| name.as_os_str() == names::SEALED);
     let mut segments: Vec<PathBuf> = all.into_iter().filter(|name| names::may_be_segment(name)).collect();
-    segments.sort();
+    segments.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
     Ok((segments, sealed))
 }
 
@@ -371,7 +371,7 @@ pub(crate) fn list_facts<D: Disk>(
                 let (first, durable) = found.unzip();
                 facts.durable = facts.durable.max(durable.unwrap_or_default());
                 let blank = is_blank(disk, window, file).map_err(|error| at(&path, error))?;
-                let first_seq = named_seq(&path);
+                let first_seq = names::segment_seq(&path);
                 let (path, first_commit, commits_at) = (path.clone(), first, None);
                 facts.strays.push(Stray { path, error, blank, first_seq, first_commit, commits_at });
             }
@@ -426,14 +426,6 @@ pub(crate) fn missing(dir: &Path, segments: &[Segment], seq: Seq, durable: Seq) 
     let between = after.filter(|&after| after > 0);
     let between = between.map(|after| (segments[after - 1].path.clone(), segments[after].path.clone()));
     JournalError::MissingSegment { dir: dir.to_owned(), seq, to, between, durable }
-}
-
-/// The seq that a segment's name says it begins at.
-pub(crate) fn named_seq(path: &Path) -> Option<Seq> {
-    if names::is_spare(path) {
-        return None;
-    }
-    path.file_stem()?.to_str()?.parse().ok().map(Seq)
 }
 
 /// The error of a file that begins at one of `seqs` and has lost its header. Where something was acknowledged from

@@ -132,7 +132,8 @@ impl<D: Disk> JournalReader<D> {
         let mut segments = Vec::with_capacity(names.len());
         for name in names {
             let path = self.dir.join(name);
-            if let Some(known) = self.segments.iter().find(|known| known.path == path && !names::is_spare(&path)) {
+            let is_it = |known: &&Segment| known.path.as_os_str() == path.as_os_str() && !names::is_spare(&path);
+            if let Some(known) = self.segments.iter().find(is_it) {
                 segments.push(known.clone());
                 continue;
             }
