@@ -21,7 +21,7 @@ use crate::timer::Timers;
 use crate::{Decode, Encode};
 
 /// The engine section: all that the log decides beside the service's own state. The rest stands in the snapshot's header.
-#[derive(Encode, Decode)]
+#[derive(Decode)]
 struct EngineState {
     feed_event_seq: u64,
     malformed: u64,
@@ -131,16 +131,14 @@ impl<S: Service> Machine<S> {
     /// The engine's section and the service's, back to back; returns where the first ends.
     fn digested(&self, body: &mut Vec<u8>) -> usize {
         let (timers, armings) = self.timers.to_parts();
-        let engine = EngineState {
-            feed_event_seq: self.feed_event_seq,
-            malformed: self.malformed,
-            epochs: self.epochs.clone(),
-            timers,
-            armings,
-            sessions: self.sessions.clone(),
-        };
         body.clear();
-        engine.encode(body);
+        // As `EngineState` is encoded, without a copy of the sessions.
+        self.feed_event_seq.encode(body);
+        self.malformed.encode(body);
+        self.epochs.encode(body);
+        timers.encode(body);
+        armings.encode(body);
+        self.sessions.encode(body);
         let engine_bytes = body.len();
         self.service.snapshot().encode(body);
         engine_bytes

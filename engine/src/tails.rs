@@ -2,15 +2,18 @@
 //!
 //! What a client has acknowledged is no part of history, so the bound is in bytes: the oldest events go first.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use ticktape_core::{Reader, Seq, SessionId, Target};
+use ticktape_core::{DecodeError, Reader, Seq, SessionId, Target};
 
 use crate::machine::Emitted;
 use crate::{Decode, Encode};
 
 /// An event's bytes of bookkeeping: cause, client seq and length.
 const HEAD_BYTES: usize = 20;
+
+/// The fewest bytes that a session takes in the encoding: its number, that of its first event, and how many there are.
+const SESSION_BYTES_MIN: usize = 20;
 
 /// The latest events of every session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,19 +22,23 @@ pub struct Tails {
     sessions: BTreeMap<SessionId, Tail>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// One session's. Its bytes are kept as they are encoded, so that a snapshot takes them in one copy.
+#[derive(Clone, Debug, Default)]
 struct Tail {
     first_event: u64,
     events: u64,
-    bytes: VecDeque<u8>,
+    /// Events one behind the other: cause, client seq, length, output. What is forgotten goes once it is as much as what is kept.
+    bytes: Vec<u8>,
+    forgotten: usize,
 }
 
-/// Events of one session on their way to or from a snapshot: the number of the first, and (cause, client seq, output) of each.
-#[derive(Encode, Decode)]
-struct Kept {
-    first_event: u64,
-    events: Vec<(Seq, u64, Vec<u8>)>,
+impl PartialEq for Tail {
+    fn eq(&self, other: &Tail) -> bool {
+        (self.first_event, self.events, self.kept()) == (other.first_event, other.events, other.kept())
+    }
 }
+
+impl Eq for Tail {}
 
 impl Tails {
     /// No events, and room for `bytes_max` bytes of them for each session.
@@ -42,54 +49,57 @@ impl Tails {
     /// Keeps an output, if it is for a session.
     pub fn push(&mut self, output: &Emitted<'_>) {
         let Target::Session(session) = output.target else { return };
-        let bytes_max = self.bytes_max;
         let tail = self.sessions.entry(session).or_default();
         if tail.events == 0 {
             tail.first_event = output.event_seq;
         }
-        tail.bytes.extend(output.seq.0.to_le_bytes());
-        tail.bytes.extend(output.client_seq.to_le_bytes());
-        tail.bytes.extend((output.bytes.len() as u32).to_le_bytes());
-        tail.bytes.extend(output.bytes);
+        tail.bytes.reserve(HEAD_BYTES + output.bytes.len());
+        output.seq.encode(&mut tail.bytes);
+        output.client_seq.encode(&mut tail.bytes);
+        output.bytes.encode(&mut tail.bytes);
         tail.events += 1;
-        while tail.bytes.len() > bytes_max && tail.events > 0 {
-            tail.forget_oldest();
-        }
+        tail.keep_within(self.bytes_max);
     }
 
     /// Every event that is kept, session by session, in order.
     pub fn for_each(&self, mut f: impl FnMut(&Emitted<'_>)) {
         for (&session, tail) in &self.sessions {
-            tail.for_each(|event_seq, seq, client_seq, bytes| {
+            let mut rest = tail.kept();
+            for event_seq in tail.first_event..tail.first_event + tail.events {
+                let (seq, client_seq, bytes) = split_event(&mut rest);
                 f(&Emitted { seq, target: Target::Session(session), event_seq, client_seq, bytes });
-            });
+            }
         }
     }
 
-    /// The encoding of a snapshot's tails section.
+    /// The encoding of a snapshot's tails section: a map of sessions, for each the number of its first event and the list of (cause,
+    /// client seq, output).
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let kept: BTreeMap<SessionId, Kept> = self
-            .sessions
-            .iter()
-            .filter(|(_, tail)| tail.events > 0)
-            .map(|(&session, tail)| {
-                let mut events = Vec::with_capacity(tail.events as usize);
-                tail.for_each(|_, seq, client_seq, bytes| events.push((seq, client_seq, bytes.to_vec())));
-                (session, Kept { first_event: tail.first_event, events })
-            })
-            .collect();
-        kept.encode(out);
+        let count = |count: u64| u32::try_from(count).expect("a bound in bytes bounds how many there are");
+        let sessions = || self.sessions.iter().filter(|(_, tail)| tail.events > 0);
+        out.reserve(4 + sessions().map(|(_, tail)| SESSION_BYTES_MIN + tail.kept().len()).sum::<usize>());
+        count(sessions().count() as u64).encode(out);
+        for (session, tail) in sessions() {
+            session.encode(out);
+            tail.first_event.encode(out);
+            count(tail.events).encode(out);
+            out.extend_from_slice(tail.kept());
+        }
     }
 
     /// What [`Tails::encode`] wrote, within the bound that holds now. `None` where it is no such encoding.
     pub(crate) fn decode(reader: &mut Reader<'_>, bytes_max: usize) -> Option<Tails> {
-        let kept = BTreeMap::<SessionId, Kept>::decode(reader).ok()?;
         let mut tails = Tails::new(bytes_max);
-        for (session, Kept { first_event, events }) in kept {
-            first_event.checked_add(events.len() as u64)?;
-            for (event_seq, (seq, client_seq, bytes)) in (first_event..).zip(&events) {
-                let (target, client_seq) = (Target::Session(session), *client_seq);
-                tails.push(&Emitted { seq: *seq, target, event_seq, client_seq, bytes });
+        let mut last = None;
+        for _ in 0..reader.count(SESSION_BYTES_MIN).ok()? {
+            let session = SessionId::decode(reader).ok()?;
+            if last.replace(session).is_some_and(|last| last >= session) {
+                return None;
+            }
+            let tail = Tail::decode(reader).ok()?;
+            tail.first_event.checked_add(tail.events)?;
+            if tail.events > 0 {
+                tails.sessions.entry(session).or_insert(tail).keep_within(bytes_max);
             }
         }
         Some(tails)
@@ -97,31 +107,49 @@ impl Tails {
 }
 
 impl Tail {
-    fn forget_oldest(&mut self) {
-        let (_, _, len) = self.head_at(0);
-        self.bytes.drain(..HEAD_BYTES + len);
-        self.first_event += 1;
-        self.events -= 1;
+    fn kept(&self) -> &[u8] {
+        &self.bytes[self.forgotten..]
     }
 
-    fn head_at(&self, at: usize) -> (Seq, u64, usize) {
-        let mut head = [0; HEAD_BYTES];
-        head.iter_mut().zip(self.bytes.range(at..)).for_each(|(to, from)| *to = *from);
-        let u64_at = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
-        let len = u32::from_le_bytes(head[16..].try_into().expect("four bytes"));
-        (Seq(u64_at(0)), u64_at(8), len as usize)
-    }
-
-    fn for_each(&self, mut f: impl FnMut(u64, Seq, u64, &[u8])) {
-        let (mut at, mut output) = (0, Vec::new());
-        for event_seq in self.first_event..self.first_event + self.events {
-            let (seq, client_seq, len) = self.head_at(at);
-            output.clear();
-            output.extend(self.bytes.range(at + HEAD_BYTES..at + HEAD_BYTES + len));
-            f(event_seq, seq, client_seq, &output);
-            at += HEAD_BYTES + len;
+    /// Forgets the oldest events beyond the bound.
+    fn keep_within(&mut self, bytes_max: usize) {
+        while self.kept().len() > bytes_max {
+            let mut rest = self.kept();
+            split_event(&mut rest);
+            self.forgotten = self.bytes.len() - rest.len();
+            self.first_event += 1;
+            self.events -= 1;
+        }
+        if self.forgotten > self.kept().len() {
+            self.bytes.drain(..self.forgotten);
+            self.forgotten = 0;
         }
     }
+
+    /// A session's part of the encoding, but for its number.
+    fn decode(reader: &mut Reader<'_>) -> Result<Tail, DecodeError> {
+        let first_event = u64::decode(reader)?;
+        let events = reader.count(HEAD_BYTES)?;
+        let mut ahead = reader.clone();
+        let before = ahead.remaining();
+        for _ in 0..events {
+            ahead.take(HEAD_BYTES - 4)?;
+            let len = ahead.count(1)?;
+            ahead.take(len)?;
+        }
+        let bytes = reader.take(before - ahead.remaining())?.to_vec();
+        Ok(Tail { first_event, events: events as u64, bytes, forgotten: 0 })
+    }
+}
+
+/// Takes the first event off what is kept: its cause, client seq and output.
+fn split_event<'a>(kept: &mut &'a [u8]) -> (Seq, u64, &'a [u8]) {
+    let (head, rest) = kept.split_first_chunk::<HEAD_BYTES>().expect("an event begins here");
+    let u64_at = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes"));
+    let len = u32::from_le_bytes(head[16..].try_into().expect("four bytes"));
+    let (output, rest) = rest.split_at(len as usize);
+    *kept = rest;
+    (Seq(u64_at(0)), u64_at(8), output)
 }
 
 #[cfg(test)]
@@ -131,6 +159,10 @@ mod tests {
     fn push(tails: &mut Tails, session: u64, event_seq: u64, bytes: &[u8]) {
         let target = Target::Session(SessionId(session));
         tails.push(&Emitted { seq: Seq(event_seq * 10), target, event_seq, client_seq: event_seq + 3, bytes });
+    }
+
+    fn decode(bytes: &[u8], bytes_max: usize) -> Option<Tails> {
+        Tails::decode(&mut Reader::new(bytes), bytes_max)
     }
 
     fn events(tails: &Tails) -> Vec<(u64, u64, Vec<u8>)> {
@@ -161,6 +193,51 @@ mod tests {
         assert_eq!(events(&tails), [(1, 2, b"ab".to_vec())]);
     }
 
+    /// What is written by hand, as the types have it.
+    #[derive(Encode, Decode)]
+    struct Kept {
+        first_event: u64,
+        events: Vec<(Seq, u64, Vec<u8>)>,
+    }
+
+    #[test]
+    fn the_encoding_is_that_of_a_map_of_lists() {
+        let mut tails = Tails::new(3 * (HEAD_BYTES + 2));
+        (1..=5).for_each(|event| push(&mut tails, 1, event, &[b'a', event as u8]));
+        push(&mut tails, 9, 5, b"");
+        push(&mut tails, 4, 1, &[0; 100]);
+        let mut kept: BTreeMap<SessionId, Kept> = BTreeMap::new();
+        tails.for_each(|event| {
+            let Target::Session(session) = event.target else { panic!("only sessions have tails") };
+            let first_event = event.event_seq;
+            let kept = kept.entry(session).or_insert_with(|| Kept { first_event, events: Vec::new() });
+            kept.events.push((event.seq, event.client_seq, event.bytes.to_vec()));
+        });
+        assert_eq!(
+            kept.keys().map(|session| session.0).collect::<Vec<_>>(),
+            [1, 9],
+            "one that holds nothing is left out"
+        );
+        let mut bytes = Vec::new();
+        tails.encode(&mut bytes);
+        assert_eq!(bytes, kept.to_bytes());
+        for len in 0..bytes.len() {
+            assert_eq!(decode(&bytes[..len], 1 << 10), None, "the first {len} bytes of it");
+        }
+        let swapped = [&bytes[..4], &bytes[bytes.len() - 40..], &bytes[4..bytes.len() - 40]].concat();
+        assert!(BTreeMap::<SessionId, Kept>::from_bytes(&swapped).is_err());
+        assert_eq!(decode(&swapped, 1 << 10), None, "sessions ascend");
+    }
+
+    #[test]
+    fn what_is_forgotten_takes_no_more_room_than_what_is_kept() {
+        let mut tails = Tails::new(10 * (HEAD_BYTES + 2));
+        (1..=1000).for_each(|event| push(&mut tails, 1, event, b"ab"));
+        let tail = &tails.sessions[&SessionId(1)];
+        assert_eq!((tail.first_event, tail.events, tail.kept().len()), (991, 10, 10 * (HEAD_BYTES + 2)));
+        assert!(tail.bytes.len() <= 2 * tail.kept().len());
+    }
+
     #[test]
     fn an_encoding_reads_back_within_the_bound_of_the_reader() {
         let mut tails = Tails::new(1 << 10);
@@ -168,7 +245,6 @@ mod tests {
         push(&mut tails, 2, 7, b"");
         let mut bytes = Vec::new();
         tails.encode(&mut bytes);
-        let decode = |bytes: &[u8], bytes_max| Tails::decode(&mut Reader::new(bytes), bytes_max);
         assert_eq!(decode(&bytes, 1 << 10), Some(tails));
         let fewer = decode(&bytes, 2 * (HEAD_BYTES + 2)).unwrap();
         assert_eq!(events(&fewer).len(), 3);

@@ -169,7 +169,8 @@ pub trait Encode {
     /// # Panics
     /// As [`Encode::encode`].
     fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        // What most values fit at once, where growing to it took four steps.
+        let mut out = Vec::with_capacity(64);
         self.encode(&mut out);
         out
     }

@@ -4,7 +4,7 @@ use super::error::DecodeError;
 use crate::limits::{DECODE_DEPTH_MAX, ZERO_WIDTH_COUNT_MAX};
 
 /// Walks over the bytes of an encoding.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
     depth: u32,
