@@ -70,11 +70,15 @@ impl SimClock {
     pub fn monotonic(&self) -> Nanos {
         let elapsed = self.world.now() - self.since;
         if self.skew_ppm == 0 {
-            // It is asked at every poll, and a division of 128 bits costs as much as an idle one.
             return self.base + elapsed;
         }
-        let skewed = i128::from(elapsed) * i128::from(1_000_000 + self.skew_ppm) / 1_000_000;
-        self.base + u64::try_from(skewed).expect("a skew leaves time its direction")
+        let millionths = u64::try_from(1_000_000 + self.skew_ppm).expect("a skew leaves time its direction");
+        // It is asked at every poll, and a division of 128 bits costs as much as an idle one.
+        let skewed = match elapsed.checked_mul(millionths) {
+            Some(product) => product / 1_000_000,
+            None => u64::try_from(u128::from(elapsed) * u128::from(millionths) / 1_000_000).expect("ages fit 64 bits"),
+        };
+        self.base + skewed
     }
 
     /// The realtime clock.

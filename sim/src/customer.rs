@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 
 use ticktape::Nanos;
 use ticktape::client::Client;
-use ticktape::link::{ClientConfig, CloseReason, Event, HistoryGap, SenderConfig, Tier};
+use ticktape::link::{ClientConfig, CloseReason, Event, HistoryGap, ReceiverConfig, SenderConfig, Tier};
 use ticktape_nic::Nic;
 
 use crate::history::History;
@@ -236,8 +236,10 @@ fn open(
         datagram_bytes_max: DATAGRAM_BYTES,
         ..SenderConfig::default()
     };
+    let usual = ClientConfig::default();
+    // A box has fewer events than this under way, and no more of their bytes.
+    let receiver = ReceiverConfig { reorder_messages: 256, reorder_bytes: 32 << 10, ..usual.receiver };
     let resume_reign = Some(reign);
-    let config =
-        ClientConfig { session, client_epoch, schema, resume_next, resume_reign, sender, ..ClientConfig::default() };
+    let config = ClientConfig { session, client_epoch, schema, resume_next, resume_reign, sender, receiver, ..usual };
     Client::new(rx, tx, server, &config)
 }

@@ -18,7 +18,7 @@ use ticktape_journal::{Journal, JournalError, Salts};
 
 use crate::disk::{DiskFaults, Loss, Medium, SimDisk};
 use crate::host::{NOTHING, read_log};
-use crate::ledger::Wrong;
+use crate::ledger::{Frames, Wrong};
 use crate::rng::{Ppm, Rng};
 
 /// The name of what is promised.
@@ -69,7 +69,7 @@ pub(crate) struct Damage<'a, C> {
 struct Truth<S: Service> {
     /// The log from `first` on, as far as it was written.
     first: Seq,
-    frames: Vec<Vec<u8>>,
+    frames: Frames,
     /// The last frame that was acknowledged.
     acknowledged: Seq,
     /// The state where it began to go on.
@@ -208,7 +208,7 @@ impl<S: Service> Truth<S> {
             let frame = Frame { seq, timestamp, stream_id: 0, kind: Kind::Input, payload: &payload };
             let mut bytes = Vec::new();
             frame.append_to(&mut bytes);
-            self.frames.push(bytes.clone());
+            self.frames.push(&bytes);
             bytes.resize(frame::padded(bytes.len()), 0);
             let mut now = 0;
             while !journal.room(bytes.len()) {
@@ -229,7 +229,7 @@ impl<S: Service> Truth<S> {
         self.machine.now()
     }
 
-    fn at(&self, seq: Seq) -> Option<&Vec<u8>> {
+    fn at(&self, seq: Seq) -> Option<&[u8]> {
         let index = seq.0.checked_sub(self.first.0)?;
         self.frames.get(usize::try_from(index).ok()?)
     }
@@ -239,7 +239,7 @@ impl<S: Service> Truth<S> {
         while self.machine.applied() < found.applied() {
             let seq = self.machine.applied().next();
             let made_up = || (LOUD, format!("recovered up to {}, and seq {seq} was never written", found.applied()));
-            let bytes = self.at(seq).ok_or_else(made_up)?.clone();
+            let bytes = self.at(seq).ok_or_else(made_up)?.to_vec();
             let frame = Frame::view(&bytes).expect("it was just sealed");
             while self.machine.step(&frame).map_err(|error| ("the log can be replayed", error.to_string()))?
                 != Progress::Applied
@@ -251,12 +251,12 @@ impl<S: Service> Truth<S> {
     }
 
     /// What can be read of the log is what was written.
-    fn check_frames(&self, first: Seq, found: &[Vec<u8>], recovered: Seq) -> Result<(), Wrong> {
+    fn check_frames(&self, first: Seq, found: &Frames, recovered: Seq) -> Result<(), Wrong> {
         let reached = first.0 - 1 + found.len() as u64;
         if reached < recovered.0 {
             return Err((LOUD, format!("recovered up to {recovered}, and the log can be read up to {reached}")));
         }
-        let seqs = (first.0..).map(Seq).zip(found);
+        let seqs = (first.0..).map(Seq).zip(found.iter());
         match seqs
             .take_while(|(seq, _)| *seq <= recovered)
             .find(|(seq, bytes)| *seq >= self.first && self.at(*seq) != Some(*bytes))

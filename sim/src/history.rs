@@ -118,8 +118,11 @@ pub(crate) fn check_histories(ledger: &Ledger, customers: &[Customer]) -> Result
 
 impl<'a> Order<'a> {
     fn of(ledger: &'a Ledger, customers: &[Customer]) -> Self {
-        let (mut spans, mut owners, mut index) = (Vec::new(), Vec::new(), Index::of(customers));
-        for bytes in ledger.frames() {
+        let sent = customers.iter().map(|customer| customer.history.called_ns.len()).sum::<usize>();
+        let room = ledger.frames().len() + sent;
+        let (mut spans, mut owners) = (Vec::with_capacity(room), Vec::with_capacity(room));
+        let mut index = Index::of(customers);
+        for bytes in ledger.frames().iter() {
             let frame = Frame::view(bytes).expect("it was decoded");
             let origin = match frame.kind {
                 Kind::SessionInput => Origin::split(frame.payload).map(|(origin, _)| origin),

@@ -1,6 +1,7 @@
 //! What the world knows of the order, and what must hold of it. Each check has a name: it is what a failure is called by.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use ticktape::machine::{Machine, Progress, StepLimits};
 use ticktape::payload::{EpochChange, Origin};
@@ -24,20 +25,35 @@ impl Frames {
         self.ends.push(self.bytes.len());
     }
 
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
+    /// The frame at this place, if there is one.
+    pub(crate) fn get(&self, index: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(index)?;
+        Some(&self.bytes[index.checked_sub(1).map_or(0, |before| self.ends[before])..end])
+    }
+
+    /// Those at these places, all of which there are.
+    pub(crate) fn range(&self, places: Range<usize>) -> impl DoubleEndedIterator<Item = &[u8]> {
+        places.map(|index| self.get(index).expect("there is one"))
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        self.range(0..self.len())
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.ends.truncate(len);
+        self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
     }
 }
 
 /// Every frame that was sequenced and not lost, as it was first seen.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    frames: Vec<Vec<u8>>,
+    frames: Frames,
     last_stamp: Timestamp,
     /// The epoch of the latest reign that was ever seen.
     last_epoch: u64,
@@ -55,7 +71,7 @@ impl Ledger {
         Seq(self.frames.len() as u64)
     }
 
-    pub(crate) fn frames(&self) -> &[Vec<u8>] {
+    pub(crate) fn frames(&self) -> &Frames {
         &self.frames
     }
 
@@ -80,7 +96,7 @@ impl Ledger {
             self.last_epoch = change.epoch;
         }
         self.last_stamp = frame.timestamp;
-        self.frames.push(bytes.to_vec());
+        self.frames.push(bytes);
         Ok(())
     }
 
@@ -140,7 +156,8 @@ impl Ledger {
             return Err(("the log can be read", what));
         }
         let found = || found.iter().take(wanted);
-        let read_back = self.frames[covered..].iter().zip(found()).take_while(|(seen, found)| seen == found).count();
+        let seen = self.frames.range(covered..self.frames.len());
+        let read_back = seen.zip(found()).take_while(|(seen, found)| seen == found).count();
         let (same, others) = (covered + read_back, || found().skip(read_back));
         let is_beginning = |bytes: &[u8]| Frame::decode(bytes).is_ok_and(|frame| frame.kind == Kind::EpochChange);
         let is_explained = has_cut_off_starts && same as u64 >= self.durable.0 && others().all(is_beginning);
@@ -154,7 +171,7 @@ impl Ledger {
             ));
         }
         self.frames.truncate(same);
-        let last = self.frames.last().map(|bytes| Frame::view(bytes).expect("it was decoded").timestamp);
+        let last = self.frames.iter().next_back().map(|bytes| Frame::view(bytes).expect("it was decoded").timestamp);
         self.last_stamp = last.unwrap_or(Timestamp(0));
         others().try_for_each(|bytes| self.enter(bytes))?;
         Ok(Seq(same as u64))
@@ -175,7 +192,7 @@ impl<S: Service> Replay<S> {
     }
 
     /// Applies the frames up to `last`.
-    pub(crate) fn of(frames: &[Vec<u8>], last: Seq, service: &S::Config, limits: StepLimits) -> Result<Self, Wrong> {
+    pub(crate) fn of(frames: &Frames, last: Seq, service: &S::Config, limits: StepLimits) -> Result<Self, Wrong> {
         let mut replay = Replay::begin(service, limits);
         replay.go_to(frames, last, service)?;
         Ok(replay)
@@ -189,10 +206,10 @@ impl<S: Service> Replay<S> {
     }
 
     /// Comes to stand after `last`.
-    pub(crate) fn go_to(&mut self, frames: &[Vec<u8>], last: Seq, service: &S::Config) -> Result<(), Wrong> {
+    pub(crate) fn go_to(&mut self, frames: &Frames, last: Seq, service: &S::Config) -> Result<(), Wrong> {
         self.forget_after(last, service);
         let from = self.machine.applied().0 as usize;
-        for bytes in &frames[from..last.0 as usize] {
+        for bytes in frames.range(from..last.0 as usize) {
             let frame = Frame::view(bytes).expect("it was decoded");
             loop {
                 let progress = self.machine.step(&frame);
@@ -250,13 +267,13 @@ pub(crate) fn check_effects(ledger: &Ledger, customers: &[Customer]) -> Result<(
     const NAME: &str = "every input takes effect once";
     let mut last: BTreeMap<u64, (u32, u64)> = BTreeMap::new();
     let mut found: BTreeMap<(u64, u32), u64> = BTreeMap::new();
-    for bytes in ledger.frames() {
+    for bytes in ledger.frames().iter() {
         let frame = Frame::view(bytes).expect("it was decoded");
         if frame.kind != Kind::SessionInput {
             continue;
         }
         let (origin, command) =
-            Origin::split(frame.payload).ok_or((NAME, format!("seq {} has no origin", frame.seq)))?;
+            Origin::split(frame.payload).ok_or_else(|| (NAME, format!("seq {} has no origin", frame.seq)))?;
         let (session, place) = (origin.session.0, (origin.client_epoch, origin.client_seq));
         let before = last.insert(session, place);
         if before.is_some_and(|before| before >= place) {

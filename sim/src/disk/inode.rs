@@ -1,36 +1,19 @@
 //! One file's bytes: as they read now, and as they might read after the power was lost.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::SECTOR_BYTES;
+use super::dirty::{Bytes, Dirty};
 use super::medium::{Loss, MediumCounters};
 use crate::rng::Rng;
-
-pub(super) type Bytes = [u8; SECTOR_BYTES];
-
-#[derive(Clone, Debug)]
-struct Version {
-    /// When it was written: the medium counts what happens to it.
-    number: u64,
-    /// A sync of it failed: the system holds it for clean.
-    forsaken: bool,
-    bytes: Arc<Bytes>,
-}
-
-/// A sector whose newest version is not durable.
-#[derive(Clone, Debug)]
-struct Sector {
-    durable: Arc<Bytes>,
-    /// Oldest first; the last is what reads see.
-    versions: Vec<Version>,
-}
 
 /// A file. Copies share what neither of them changes: disks are copied to be looked at, and that is often.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inode {
     now: Arc<Vec<u8>>,
-    dirty: Arc<BTreeMap<usize, Sector>>,
+    /// What is beyond holds zeros: half of what is read does, and is not copied.
+    filled: usize,
+    dirty: Arc<Dirty>,
     durable_len: usize,
     lens: Vec<(u64, usize)>,
     pub(super) opens: usize,
@@ -46,11 +29,11 @@ impl Inode {
         self.now.len()
     }
 
-    pub(super) fn read(&self, offset: usize, into: &mut [u8]) -> usize {
-        let rest = self.now.get(offset..).unwrap_or_default();
-        let bytes = rest.len().min(into.len());
-        into[..bytes].copy_from_slice(&rest[..bytes]);
-        bytes
+    /// As many bytes from `offset` on as there are of so many, and how many zeros follow them.
+    pub(super) fn read(&self, offset: usize, len: usize) -> (&[u8], usize) {
+        let end = self.now.len().min(offset.saturating_add(len));
+        let split = self.filled.clamp(offset.min(end), end);
+        (&self.now[offset.min(end)..split], end - split)
     }
 
     /// Writes whole sectors.
@@ -59,6 +42,7 @@ impl Inode {
         if offset + bytes.len() > self.now.len() {
             self.resize(number, offset + bytes.len());
         }
+        Arc::make_mut(&mut self.dirty).reserve(bytes.len() / SECTOR_BYTES);
         for (index, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
             self.put(number, offset / SECTOR_BYTES + index, sector.try_into().expect("a whole sector"));
         }
@@ -72,27 +56,20 @@ impl Inode {
         if end > self.now.len() {
             self.resize(number, end);
         }
-        Arc::make_mut(&mut self.now)[offset..end].copy_from_slice(bytes);
+        let now: &mut Vec<u8> = Arc::make_mut(&mut self.now);
+        now[offset..end].copy_from_slice(bytes);
+        self.filled = filled(self.filled, offset, bytes);
         let range = offset / SECTOR_BYTES..end / SECTOR_BYTES;
-        if self.dirty.range(range.clone()).next().is_some() {
-            let dirty = Arc::make_mut(&mut self.dirty);
-            range.for_each(|index| drop(dirty.remove(&index)));
+        if self.dirty.has_any(range.clone()) {
+            Arc::make_mut(&mut self.dirty).forget(range);
         }
         self.settle_len(number);
     }
 
     fn put(&mut self, number: u64, index: usize, bytes: &Bytes) {
-        let clean = || Sector { durable: Arc::new(sector_of(&self.now, index)), versions: Vec::new() };
-        let sector = Arc::make_mut(&mut self.dirty).entry(index).or_insert_with(clean);
-        sector.versions.push(Version { number, forsaken: false, bytes: Arc::new(*bytes) });
-        self.show(index, bytes);
-    }
-
-    /// Makes reads see these bytes, as far as the file reaches.
-    fn show(&mut self, index: usize, bytes: &Bytes) {
-        let from = (index * SECTOR_BYTES).min(self.now.len());
-        let to = (from + SECTOR_BYTES).min(self.now.len());
-        Arc::make_mut(&mut self.now)[from..to].copy_from_slice(&bytes[..to - from]);
+        Arc::make_mut(&mut self.dirty).write(number, index, bytes, &self.now);
+        let now: &mut Vec<u8> = Arc::make_mut(&mut self.now);
+        show(now, &mut self.filled, index, bytes);
     }
 
     /// Cuts it, or lengthens it with zeros.
@@ -101,22 +78,24 @@ impl Inode {
             return;
         }
         // What is cut off may be there again after a power loss; what is cut into reads as zeros from there on.
-        for index in len / SECTOR_BYTES..self.now.len().div_ceil(SECTOR_BYTES) {
+        let cut = len / SECTOR_BYTES..self.now.len().div_ceil(SECTOR_BYTES);
+        if !cut.is_empty() {
+            Arc::make_mut(&mut self.dirty).reserve(cut.len());
+        }
+        for index in cut {
             let mut bytes = sector_of(&self.now, index);
             bytes[len.saturating_sub(index * SECTOR_BYTES).min(SECTOR_BYTES)..].fill(0);
             self.put(number, index, &bytes);
         }
         Arc::make_mut(&mut self.now).resize(len, 0);
+        self.filled = self.filled.min(len);
         self.lens.push((number, len));
     }
 
     /// Everything up to `number` is durable, its length too.
     pub(super) fn sync(&mut self, number: u64) {
         if !self.dirty.is_empty() {
-            Arc::make_mut(&mut self.dirty).retain(|_, sector| {
-                sector.settle(number);
-                !sector.versions.is_empty()
-            });
+            Arc::make_mut(&mut self.dirty).sync(number);
         }
         self.settle_len(number);
     }
@@ -130,19 +109,13 @@ impl Inode {
 
     /// A sync of everything up to `number` failed: the pages count as clean, so no later sync will write them.
     pub(super) fn forsake(&mut self, number: u64) {
-        for sector in Arc::make_mut(&mut self.dirty).values_mut() {
-            sector.versions.iter_mut().filter(|version| version.number <= number).for_each(|it| it.forsaken = true);
-        }
+        Arc::make_mut(&mut self.dirty).forsake(number);
     }
 
     /// A flush of everything up to `number` failed in the device: of its cache any sector may be gone, and reads know it at once.
     pub(super) fn fail_flush(&mut self, number: u64, rng: &mut Rng) {
-        let dirty = self.dirty.iter().filter(|(_, sector)| sector.versions[0].number <= number);
-        let gone: Vec<usize> = dirty.map(|(&index, _)| index).filter(|_| rng.flip()).collect();
-        for index in gone {
-            let sector = Arc::make_mut(&mut self.dirty).remove(&index).expect("it was just there");
-            self.show(index, &sector.durable);
-        }
+        let (now, filled) = (Arc::make_mut(&mut self.now), &mut self.filled);
+        Arc::make_mut(&mut self.dirty).fail_flush(number, rng, |index, durable| show(now, filled, index, durable));
     }
 
     /// Whether anything would be lost with the power.
@@ -156,60 +129,48 @@ impl Inode {
         lens.insert(0, self.durable_len);
         let len = if rng.chance(loss.survives) { lens[lens.len() - 1] } else { *rng.pick(&lens) };
         let reach = lens.iter().copied().max().unwrap_or(0).max(self.now.len());
-        Arc::make_mut(&mut self.now).resize(reach.max(len), 0);
-        for (&index, sector) in std::mem::take(&mut self.dirty).iter() {
-            let bytes = sector.after_power_loss(rng, loss, counters);
-            self.show(index, &bytes);
-        }
-        Arc::make_mut(&mut self.now).resize(len, 0);
+        let (now, filled) = (Arc::make_mut(&mut self.now), &mut self.filled);
+        now.resize(reach.max(len), 0);
+        self.dirty.lose_power(rng, loss, counters, |index, bytes| show(now, filled, index, bytes));
+        self.dirty = Arc::default();
+        now.resize(len, 0);
+        self.filled = self.filled.min(len);
         self.durable_len = len;
     }
 
     /// Flips a bit of what is durable.
     pub(super) fn rot(&mut self, bit: usize) {
         let (at, mask) = (bit / 8, 1 << (bit % 8));
-        match Arc::make_mut(&mut self.dirty).get_mut(&(at / SECTOR_BYTES)) {
-            Some(sector) => Arc::make_mut(&mut sector.durable)[at % SECTOR_BYTES] ^= mask,
-            None => Arc::make_mut(&mut self.now)[at] ^= mask,
+        let in_dirty = Arc::make_mut(&mut self.dirty).durable_mut(at / SECTOR_BYTES);
+        match in_dirty {
+            Some(durable) => durable[at % SECTOR_BYTES] ^= mask,
+            None => {
+                Arc::make_mut(&mut self.now)[at] ^= mask;
+                self.filled = self.filled.max(at + 1);
+            }
         }
     }
 }
 
+/// Makes reads see these bytes, as far as the file reaches.
+fn show(now: &mut [u8], was_filled: &mut usize, index: usize, bytes: &Bytes) {
+    let from = (index * SECTOR_BYTES).min(now.len());
+    let to = (from + SECTOR_BYTES).min(now.len());
+    now[from..to].copy_from_slice(&bytes[..to - from]);
+    *was_filled = filled(*was_filled, from, &bytes[..to - from]);
+}
+
+/// Beyond where a file holds zeros once these bytes were written to it, which did so beyond `before`.
+fn filled(before: usize, offset: usize, bytes: &[u8]) -> usize {
+    let end = offset + bytes.len();
+    if end <= before || bytes.iter().all(|&byte| byte == 0) { before } else { end }
+}
+
 /// A sector of a file that holds `now`; zeros where it does not reach.
-fn sector_of(now: &[u8], index: usize) -> Bytes {
+pub(super) fn sector_of(now: &[u8], index: usize) -> Bytes {
     let mut bytes = [0; SECTOR_BYTES];
     let rest = now.get(index * SECTOR_BYTES..).unwrap_or_default();
     let len = rest.len().min(SECTOR_BYTES);
     bytes[..len].copy_from_slice(&rest[..len]);
     bytes
-}
-
-impl Sector {
-    /// What was written last up to `number`, and not forsaken, is durable.
-    fn settle(&mut self, number: u64) {
-        let covered = self.versions.iter().rposition(|version| version.number <= number && !version.forsaken);
-        if let Some(version) = covered.and_then(|last| self.versions.drain(..=last).next_back()) {
-            self.durable = version.bytes;
-        }
-    }
-
-    fn after_power_loss(&self, rng: &mut Rng, loss: Loss, counters: &mut MediumCounters) -> Bytes {
-        let newest = *self.versions.last().expect("a dirty sector has one").bytes;
-        if rng.chance(loss.survives) {
-            counters.sectors_survived += 1;
-            return newest;
-        }
-        if rng.chance(loss.torn) {
-            let mut torn = newest;
-            let (half, older) = (SECTOR_BYTES / 2, *self.durable);
-            let kept = if rng.flip() { half..SECTOR_BYTES } else { 0..half };
-            torn[kept.clone()].copy_from_slice(&older[kept]);
-            counters.sectors_torn += u64::from(torn != newest && torn != older);
-            return torn;
-        }
-        counters.sectors_lost += 1;
-        // As before, or as some write in between left it.
-        let index = rng.index(self.versions.len());
-        if index == 0 { *self.durable } else { *self.versions[index - 1].bytes }
-    }
 }

@@ -261,22 +261,18 @@ impl State {
             Change::Make(_, inode) => Some(*inode),
             _ => None,
         });
-        let named: BTreeSet<usize> =
-            self.names.values().chain(self.durable_names.values()).copied().chain(changed).collect();
         // Files that have lost their names keep their numbers, and nothing else.
-        let nothing = Inode::default();
-        let inodes = self
-            .inodes
-            .iter()
-            .enumerate()
-            .map(|(index, inode)| if named.contains(&index) { inode.unopened() } else { nothing.clone() });
+        let mut inodes = vec![Inode::default(); self.inodes.len()];
+        for index in self.names.values().chain(self.durable_names.values()).copied().chain(changed) {
+            inodes[index] = self.inodes[index].unopened();
+        }
         State {
             // Whoever looks needs room to look.
             config: DiskConfig { capacity: 1 << 40, ..self.config },
             faults: DiskFaults::NONE,
             rng: self.rng.clone(),
             time: WorldTime::new(),
-            inodes: inodes.collect(),
+            inodes,
             dirs: self.dirs.clone(),
             names: self.names.clone(),
             durable_names: self.durable_names.clone(),
@@ -512,8 +508,9 @@ impl Medium {
     pub fn contents(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.lock();
         let inode = &state.inodes[state.inode(path).ok()?];
-        let mut bytes = vec![0; inode.len()];
-        inode.read(0, &mut bytes);
-        Some(bytes)
+        let (bytes, zeros) = inode.read(0, inode.len());
+        let mut contents = bytes.to_vec();
+        contents.resize(bytes.len() + zeros, 0);
+        Some(contents)
     }
 }

@@ -10,6 +10,7 @@
 //!
 //! Invariant: what was synced is read back, unless foul play was asked for.
 
+mod dirty;
 mod inode;
 mod medium;
 mod pool;

@@ -46,6 +46,16 @@ impl Pooled {
         &self.bytes
     }
 
+    /// Takes bytes from `start` on, and so many zeros behind them.
+    pub(super) fn take(&mut self, start: usize, bytes: &[u8], zeros: usize) {
+        let (end, touched) = (start + bytes.len(), self.touched);
+        self.bytes_mut(start..end).copy_from_slice(bytes);
+        // What was never touched holds zeros.
+        if touched > end {
+            self.bytes[end..touched.min(end + zeros)].fill(0);
+        }
+    }
+
     /// A part of it, to be written.
     pub(super) fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
         self.touched = self.touched.max(range.end);
@@ -78,6 +88,10 @@ mod tests {
         let place = first.bytes().as_ptr();
         first.bytes_mut(100..200).fill(7);
         first.bytes_mut(0..10).fill(8);
+        first.take(4000, &[9; 10], 86);
+        assert!(first.bytes()[4000..4010] == [9; 10] && first.bytes()[4010..].iter().all(|&byte| byte == 0));
+        first.take(90, &[6; 10], 20);
+        assert!(first.bytes()[100..120].iter().all(|&byte| byte == 0) && first.bytes()[120..200] == [7; 80]);
         drop(first);
         let again = Pooled::zeroed(4096);
         assert_eq!(again.bytes().as_ptr(), place, "it is the same memory");

@@ -17,20 +17,16 @@ use crate::trace::What;
 /// How much longer than others a straggler takes, at most.
 const STRAGGLE_TIMES_MAX: u64 = 1000;
 
-/// An operation that outlives the call it came in.
+/// An operation that outlives the call it came in, as its own.
 #[derive(Clone, Debug)]
 enum Work {
+    /// One that names nothing by its path.
+    Plain(Op<'static>),
     CreateDir(PathBuf),
     Lock(PathBuf),
     List(PathBuf),
-    FreeSpace,
+    FreeSpace(PathBuf),
     Open(PathBuf, OpenMode),
-    Close(FileId),
-    Stat(FileId),
-    Resize(FileId, usize, bool),
-    Read { file: FileId, buffer: BufferId, start: usize, len: usize, offset: usize },
-    Write { file: FileId, buffer: BufferId, start: usize, len: usize, offset: usize, durable: bool },
-    Sync(FileId),
     SyncDir(PathBuf),
     Rename(PathBuf, PathBuf),
     Delete(PathBuf),
@@ -40,7 +36,6 @@ enum Work {
 struct Pending {
     token: u64,
     at: Nanos,
-    name: &'static str,
     work: Work,
     /// What had happened to the medium when it was submitted: what a sync covers.
     number: u64,
@@ -124,68 +119,63 @@ impl SimDisk {
         }
     }
 
-    fn complete(&mut self, state: &mut State, pending: Pending) -> Completion {
-        let Pending { token, name, work, number, .. } = pending;
-        if let Work::Read { buffer, start, len, .. } | Work::Write { buffer, start, len, .. } = work {
+    /// An operation's time has come; before it was submitted so much had happened to the medium.
+    fn complete(&mut self, state: &mut State, op: Op<'_>, number: u64) -> Result<Outcome, DiskError> {
+        if let Op::Read { buffer, start, len, .. } | Op::Write { buffer, start, len, .. } = op {
             self.lend(buffer, start, len, false);
         }
         let result = if state.burns_fuse() {
             Err(libc::EIO)
         } else if state.generation == self.generation {
-            self.run_now(state, work, number)
+            self.run_now(state, op, number)
         } else {
             Err(libc::EBADF)
         };
         state.counters.errors += u64::from(result == Err(libc::EIO));
         if let Err(errno) = result {
-            state.tell(|_| What::Failed { op: name, why: std::io::Error::from_raw_os_error(errno).to_string() });
+            state.tell(|_| What::Failed { op: op.name(), why: std::io::Error::from_raw_os_error(errno).to_string() });
         }
-        Completion { token, result: result.map_err(|errno| DiskError { op: name, errno }) }
+        result.map_err(|errno| DiskError { op: op.name(), errno })
     }
 
-    fn run_now(&mut self, state: &mut State, work: Work, number: u64) -> Result<Outcome, Errno> {
-        match work {
-            Work::CreateDir(path) => {
+    fn run_now(&mut self, state: &mut State, op: Op<'_>, number: u64) -> Result<Outcome, Errno> {
+        match op {
+            Op::CreateDir { path } => {
                 // A file system keeps the directories above its mount, and whoever sets a box up syncs once.
                 state.dirs.extend(path.ancestors().map(|dir| dir.as_os_str().to_owned()));
             }
-            Work::Lock(path) => {
-                if state.locks.get(&path).is_some_and(|&holder| holder != self.id) {
+            Op::Lock { path } => {
+                if state.locks.get(path).is_some_and(|&holder| holder != self.id) {
                     return Err(libc::EAGAIN);
                 }
-                if state.inode(&path).is_err() {
-                    state.make(&path)?;
+                if state.inode(path).is_err() {
+                    state.make(path)?;
                 }
-                state.locks.insert(path, self.id);
+                state.locks.insert(path.to_owned(), self.id);
             }
-            Work::List(path) => return state.list(&path).map(Outcome::Names),
-            Work::FreeSpace => return Ok(Outcome::Free(state.free())),
-            Work::Open(path, mode) => return self.open_now(state, &path, mode).map(Outcome::Opened),
-            Work::Close(file) => {
+            Op::List { path } => return state.list(path).map(Outcome::Names),
+            Op::FreeSpace { .. } => return Ok(Outcome::Free(state.free())),
+            Op::Open { path, mode } => return self.open_now(state, path, mode).map(Outcome::Opened),
+            Op::Close { file } => {
                 state.inodes[self.file(file).inode].opens -= 1;
                 self.files[file.0 as usize] = None;
             }
-            Work::Stat(file) => {
+            Op::Stat { file } => {
                 let Open { inode, direct, .. } = self.file(file);
                 let alignment = if direct { state.config.alignment } else { SECTOR_BYTES };
                 return Ok(Outcome::Stat(Stat { bytes: state.inodes[inode].len() as u64, alignment, direct }));
             }
-            Work::Resize(file, len, only_longer) => {
-                let inode = self.file(file).inode;
-                if only_longer && len <= state.inodes[inode].len() {
-                    return Ok(Outcome::Done);
-                }
-                state.make_room(inode, len)?;
-                let number = state.next_number();
-                state.inodes[inode].resize(number, len);
+            Op::Preallocate { file, bytes } | Op::Truncate { file, bytes } => {
+                let only_longer = matches!(op, Op::Preallocate { .. });
+                self.resize_now(state, file, in_memory(bytes), only_longer)?;
             }
-            Work::Read { file, buffer, start, len, offset } => {
-                return self.read_now(state, (file, offset), (buffer, start, len));
+            Op::Read { file, buffer, start, len, offset } => {
+                return self.read_now(state, (file, in_memory(offset)), (buffer, start, len));
             }
-            Work::Write { file, buffer, start, len, offset, durable } => {
-                return self.write_now(state, (file, offset), (buffer, start, len), durable);
+            Op::Write { file, buffer, start, len, offset, durable } => {
+                return self.write_now(state, (file, in_memory(offset)), (buffer, start, len), durable);
             }
-            Work::Sync(file) => {
+            Op::Sync { file } => {
                 let Open { inode, direct, .. } = self.file(file);
                 if fails(state, |faults| faults.sync_error) {
                     return Err(fail_sync(state, inode, direct, number));
@@ -194,18 +184,29 @@ impl SimDisk {
                 state.inodes[inode].sync(number);
                 state.tell(|state| What::Synced { file: state.name(inode) });
             }
-            Work::SyncDir(path) => {
+            Op::SyncDir { path } => {
                 if fails(state, |faults| faults.sync_error) {
                     state.counters.sync_errors += 1;
                     return Err(libc::EIO);
                 }
-                state.sync_dir(&path, number);
+                state.sync_dir(path, number);
                 state.tell(|_| What::Synced { file: path.display().to_string() });
             }
-            Work::Rename(from, to) => state.rename(&from, &to)?,
-            Work::Delete(path) => state.delete(&path)?,
+            Op::Rename { from, to } => state.rename(from, to)?,
+            Op::Delete { path } => state.delete(path)?,
         }
         Ok(Outcome::Done)
+    }
+
+    fn resize_now(&self, state: &mut State, file: FileId, len: usize, only_longer: bool) -> Result<(), Errno> {
+        let inode = self.file(file).inode;
+        if only_longer && len <= state.inodes[inode].len() {
+            return Ok(());
+        }
+        state.make_room(inode, len)?;
+        let number = state.next_number();
+        state.inodes[inode].resize(number, len);
+        Ok(())
     }
 
     fn open_now(&mut self, state: &mut State, path: &std::path::Path, mode: OpenMode) -> Result<FileId, Errno> {
@@ -235,9 +236,9 @@ impl SimDisk {
             return Err(libc::EIO);
         }
         let buffer = self.buffers[buffer.0 as usize].as_mut().expect("the buffer exists");
-        let inode = &state.inodes[open.inode];
-        let there = inode.len().saturating_sub(offset).min(len);
-        Ok(Outcome::Transferred(inode.read(offset, buffer.memory.bytes_mut(start..start + there))))
+        let (bytes, zeros) = state.inodes[open.inode].read(offset, len);
+        buffer.memory.take(start, bytes, zeros);
+        Ok(Outcome::Transferred(bytes.len() + zeros))
     }
 
     fn write_now(
@@ -299,30 +300,25 @@ impl SimDisk {
     fn cut_off(&self, state: &mut State, pending: &Pending) {
         state.counters.cut_off += 1;
         let happens = state.rng.flip();
-        match &pending.work {
-            Work::Write { file, buffer, start, len, offset, .. } => {
-                let open = self.file(*file);
-                let is_fine = open.writable && self.check_aligned(state, open, [*start, *len, *offset]).is_ok();
+        match pending.work.op() {
+            Op::Write { file, buffer, start, len, offset, .. } => {
+                let (open, offset) = (self.file(file), in_memory(offset));
+                let is_fine = open.writable && self.check_aligned(state, open, [start, len, offset]).is_ok();
                 if is_fine && state.make_room(open.inode, offset + len).is_ok() {
-                    write_some(state, open.inode, *offset, &self.buffer(*buffer).memory.bytes()[*start..start + len]);
+                    write_some(state, open.inode, offset, &self.buffer(buffer).memory.bytes()[start..start + len]);
                 }
             }
-            Work::Rename(from, to) if happens => {
+            Op::Rename { from, to } if happens => {
                 let _ = state.rename(from, to);
             }
-            Work::Delete(path) if happens => {
+            Op::Delete { path } if happens => {
                 let _ = state.delete(path);
             }
-            Work::Open(path, OpenMode::Create) if happens => {
+            Op::Open { path, mode: OpenMode::Create } if happens => {
                 let _ = state.make(path);
             }
-            Work::Resize(file, len, only_longer) if happens => {
-                let inode = self.file(*file).inode;
-                let is_wanted = !only_longer || *len > state.inodes[inode].len();
-                if is_wanted && state.make_room(inode, *len).is_ok() {
-                    let number = state.next_number();
-                    state.inodes[inode].resize(number, *len);
-                }
+            op @ (Op::Preallocate { file, bytes } | Op::Truncate { file, bytes }) if happens => {
+                let _ = self.resize_now(state, file, in_memory(bytes), matches!(op, Op::Preallocate { .. }));
             }
             _ => {}
         }
@@ -333,6 +329,16 @@ impl SimDisk {
 fn fails(state: &mut State, chance: impl FnOnce(&super::DiskFaults) -> Ppm) -> bool {
     let chance = chance(&state.faults);
     state.rng.chance(chance)
+}
+
+/// When an operation that is submitted now completes.
+fn completes_at(state: &mut State) -> Nanos {
+    let faults = state.faults;
+    let mut takes = faults.latency_ns + state.rng.between(0, faults.jitter_ns);
+    if state.rng.chance(faults.straggle) {
+        takes *= state.rng.between(2, STRAGGLE_TIMES_MAX);
+    }
+    (state.time.now() + takes).max(state.stalled_until)
 }
 
 /// A sync fails: as a page cache fails it, or as a device's cache does.
@@ -375,26 +381,46 @@ impl Drop for SimDisk {
     }
 }
 
-fn work(op: &Op<'_>) -> Work {
-    let bytes = |number: u64| usize::try_from(number).expect("a simulated file fits the memory");
-    match *op {
-        Op::CreateDir { path } => Work::CreateDir(path.to_owned()),
-        Op::Lock { path } => Work::Lock(path.to_owned()),
-        Op::List { path } => Work::List(path.to_owned()),
-        Op::FreeSpace { .. } => Work::FreeSpace,
-        Op::Open { path, mode } => Work::Open(path.to_owned(), mode),
-        Op::Close { file } => Work::Close(file),
-        Op::Stat { file } => Work::Stat(file),
-        Op::Preallocate { file, bytes: to } => Work::Resize(file, bytes(to), true),
-        Op::Truncate { file, bytes: to } => Work::Resize(file, bytes(to), false),
-        Op::Read { file, buffer, start, len, offset } => Work::Read { file, buffer, start, len, offset: bytes(offset) },
-        Op::Write { file, buffer, start, len, offset, durable } => {
-            Work::Write { file, buffer, start, len, offset: bytes(offset), durable }
+/// A length or place, of a file that is in memory.
+fn in_memory(number: u64) -> usize {
+    usize::try_from(number).expect("a simulated file fits the memory")
+}
+
+impl Work {
+    fn of(op: Op<'_>) -> Work {
+        match op {
+            Op::CreateDir { path } => Work::CreateDir(path.to_owned()),
+            Op::Lock { path } => Work::Lock(path.to_owned()),
+            Op::List { path } => Work::List(path.to_owned()),
+            Op::FreeSpace { path } => Work::FreeSpace(path.to_owned()),
+            Op::Open { path, mode } => Work::Open(path.to_owned(), mode),
+            Op::SyncDir { path } => Work::SyncDir(path.to_owned()),
+            Op::Rename { from, to } => Work::Rename(from.to_owned(), to.to_owned()),
+            Op::Delete { path } => Work::Delete(path.to_owned()),
+            Op::Close { file } => Work::Plain(Op::Close { file }),
+            Op::Stat { file } => Work::Plain(Op::Stat { file }),
+            Op::Preallocate { file, bytes } => Work::Plain(Op::Preallocate { file, bytes }),
+            Op::Truncate { file, bytes } => Work::Plain(Op::Truncate { file, bytes }),
+            Op::Read { file, buffer, start, len, offset } => Work::Plain(Op::Read { file, buffer, start, len, offset }),
+            Op::Write { file, buffer, start, len, offset, durable } => {
+                Work::Plain(Op::Write { file, buffer, start, len, offset, durable })
+            }
+            Op::Sync { file } => Work::Plain(Op::Sync { file }),
         }
-        Op::Sync { file } => Work::Sync(file),
-        Op::SyncDir { path } => Work::SyncDir(path.to_owned()),
-        Op::Rename { from, to } => Work::Rename(from.to_owned(), to.to_owned()),
-        Op::Delete { path } => Work::Delete(path.to_owned()),
+    }
+
+    fn op(&self) -> Op<'_> {
+        match self {
+            Work::Plain(op) => *op,
+            Work::CreateDir(path) => Op::CreateDir { path },
+            Work::Lock(path) => Op::Lock { path },
+            Work::List(path) => Op::List { path },
+            Work::FreeSpace(path) => Op::FreeSpace { path },
+            Work::Open(path, mode) => Op::Open { path, mode: *mode },
+            Work::SyncDir(path) => Op::SyncDir { path },
+            Work::Rename(from, to) => Op::Rename { from, to },
+            Work::Delete(path) => Op::Delete { path },
+        }
     }
 }
 
@@ -405,13 +431,8 @@ impl Disk for SimDisk {
             self.lend(buffer, start, len, true);
         }
         let mut state = self.medium.lock();
-        let faults = state.faults;
-        let mut takes = faults.latency_ns + state.rng.between(0, faults.jitter_ns);
-        if state.rng.chance(faults.straggle) {
-            takes *= state.rng.between(2, STRAGGLE_TIMES_MAX);
-        }
-        let at = (state.time.now() + takes).max(state.stalled_until);
-        let pending = Pending { token, at, name: op.name(), work: work(&op), number: state.number };
+        let at = completes_at(&mut state);
+        let pending = Pending { token, at, work: Work::of(op), number: state.number };
         let place = self.pending.partition_point(|other| other.at <= at);
         self.pending.insert(place, pending);
         self.note_next(&mut state);
@@ -427,9 +448,23 @@ impl Disk for SimDisk {
         if state.stalled_until > now {
             return None;
         }
-        let pending = self.pending.remove(0);
+        let Pending { token, work, number, .. } = self.pending.remove(0);
         self.note_next(&mut state);
-        Some(self.complete(&mut state, pending))
+        let result = self.complete(&mut state, work.op(), number);
+        Some(Completion { token, result })
+    }
+
+    /// As a submission and its completion, of which nobody sees that time passes in between.
+    fn run(&mut self, op: Op<'_>) -> Result<Outcome, DiskError> {
+        assert!(self.pending.is_empty(), "nothing else is under way");
+        if let Op::Read { buffer, start, len, .. } | Op::Write { buffer, start, len, .. } = op {
+            self.lend(buffer, start, len, true);
+        }
+        let medium = self.medium.clone();
+        let mut state = medium.lock();
+        let (at, number) = (completes_at(&mut state), state.number);
+        state.time.advance_to(at);
+        self.complete(&mut state, op, number)
     }
 
     fn wait(&mut self) {

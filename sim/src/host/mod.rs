@@ -467,7 +467,9 @@ fn begin_epoch<S: Service>(
         if let Some(error) = journaler.starved() {
             return Err(error.clone().into());
         }
-        boot.time.advance(BEGIN_POLL_NS);
+        // Nothing comes of a poll before something completes.
+        let waits_ns = boot.medium.next_completion().map_or(0, |at| at.saturating_sub(boot.time.now()));
+        boot.time.advance(BEGIN_POLL_NS * waits_ns.div_ceil(BEGIN_POLL_NS).max(1));
     }
     panic!("a reign does not begin, and nothing says why");
 }

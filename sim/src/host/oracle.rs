@@ -6,7 +6,7 @@ use ticktape::tails::Tails;
 use ticktape::{Frame, Kind, Seq, Service};
 use ticktape_journal::{Snapshot, SnapshotMeta};
 
-use crate::ledger::Wrong;
+use crate::ledger::{Frames, Wrong};
 
 /// A replay that goes on as far as it is asked to, and begins anew where it is asked for less.
 pub(crate) struct Oracle<S: Service> {
@@ -34,10 +34,10 @@ impl<S: Service> Oracle<S> {
     }
 
     /// Comes to stand after `seq`.
-    pub(crate) fn go_to(&mut self, frames: &[Vec<u8>], seq: Seq, service: &S::Config) -> Result<(), Wrong> {
+    pub(crate) fn go_to(&mut self, frames: &Frames, seq: Seq, service: &S::Config) -> Result<(), Wrong> {
         self.forget_after(seq, service);
         let from = self.machine.applied().0 as usize;
-        for bytes in &frames[from..seq.0 as usize] {
+        for bytes in frames.range(from..seq.0 as usize) {
             let frame = Frame::view(bytes).expect("it was decoded");
             self.apply(&frame).map_err(|error| match &error {
                 StepError::Diverged { .. } => ("states and outputs agree at marks", error.to_string()),

@@ -2,7 +2,7 @@
 
 use ticktape::{Frame, Seq};
 
-use crate::ledger::{Ledger, Wrong};
+use crate::ledger::{Frames, Ledger, Wrong};
 
 /// Everything that was ever sequenced, lost again or not: by seq, a word for each content.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ fn word(bytes: &[u8]) -> u64 {
 }
 
 /// A replica's log, from `first` on, is the beginning of the one order, as far as `to`.
-pub(crate) fn check_prefix(ledger: &Ledger, first: Seq, found: &[Vec<u8>], to: Seq) -> Result<(), Wrong> {
+pub(crate) fn check_prefix(ledger: &Ledger, first: Seq, found: &Frames, to: Seq) -> Result<(), Wrong> {
     const NAME: &str = "a replica's log is a prefix of the one order";
     for (place, bytes) in found.iter().enumerate() {
         let seq = Seq(first.0 + place as u64);

@@ -15,7 +15,7 @@ use crate::bulk::{Begun, Joiner};
 use crate::clock::SimClock;
 use crate::disk::{DiskConfig, DiskFaults, Loss, Medium};
 use crate::host::DATAGRAM_BYTES;
-use crate::ledger::{Replay, Wrong};
+use crate::ledger::{Frames, Replay, Wrong};
 use crate::nic::QueueConfig;
 use crate::rng::{Ppm, Rng, Seed};
 use crate::trace::{What, Who};
@@ -275,9 +275,9 @@ impl<S: Service + Invariants> Member<S> {
             }
             opened => opened.map_err(wrong)?,
         };
-        let mut found = Vec::new();
+        let mut found = Frames::default();
         while let Some(frame) = reader.next().map_err(wrong)? {
-            found.push(frame.to_vec());
+            found.push(frame);
         }
         drop(reader);
         self.medium.replace_faults(faults);

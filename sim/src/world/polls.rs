@@ -6,7 +6,7 @@ use ticktape::{Invariants, Seq, Service};
 
 use super::{BOX, World, surroundings};
 use crate::host::{Beside, Host, Pollable, Progress, Retention, Surroundings};
-use crate::ledger::Wrong;
+use crate::ledger::{Frames, Wrong};
 use crate::replica::WorldView;
 use crate::rng::Rng;
 use crate::trace::{What, Who, describe_frame};
@@ -114,7 +114,7 @@ where
             _ => Ok(()),
         };
         let checked = checked.and_then(|()| match part {
-            Pollable::Shadow | Pollable::Journaler | Pollable::Housekeeping => {
+            Pollable::Shadow | Pollable::Journaler | Pollable::Housekeeping if self.retention.has_news(&host) => {
                 self.with_retention(|retention, frames, world| retention.look(&host, world, frames))
             }
             _ => Ok(()),
@@ -153,7 +153,7 @@ where
     /// Looks at what is kept on the disk.
     pub(super) fn with_retention(
         &mut self,
-        look: impl FnOnce(&mut Retention<S>, &[Vec<u8>], &Surroundings<'_, S::Config>) -> Result<(), Wrong>,
+        look: impl FnOnce(&mut Retention<S>, &Frames, &Surroundings<'_, S::Config>) -> Result<(), Wrong>,
     ) -> Result<(), Wrong> {
         let world = surroundings(&self.appliance, self.service, &self.medium, self.rotten);
         look(&mut self.retention, self.ledger.frames(), &world)

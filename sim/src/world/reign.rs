@@ -113,7 +113,7 @@ where
             self.ledger.lose(self.reign, left);
         }
         self.reign = epoch;
-        self.retention.oracle.forget_after(left, self.service);
+        self.retention.forget_after(left, self.service);
         self.replay.forget_after(left, self.service);
         self.has_cut_off_starts = false;
         for customer in &self.customers {
