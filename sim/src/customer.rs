@@ -42,8 +42,8 @@ pub(crate) struct Customer {
     tier: Tier,
     reign: u32,
     needs_restart: Option<&'static str>,
-    /// The reign that has just let it in, if any.
-    let_in_by: Option<u32>,
+    /// The reign that has just let it in, if any, and the one that did so before.
+    let_in_by: Option<(u32, u32)>,
     /// Its epochs that ended so: what was acknowledged in them may be gone, and it knows.
     pub(crate) lost_epochs: BTreeSet<u32>,
     next_event: u64,
@@ -148,8 +148,8 @@ impl Customer {
                 complaint = complaint.take().or(wrong);
             }
             Event::Opened { appliance_epoch, tier: said, committed_next } => {
+                *let_in_by = Some((appliance_epoch, *reign));
                 *reign = appliance_epoch;
-                *let_in_by = Some(appliance_epoch);
                 if said != *tier {
                     complaint.get_or_insert(("tiers are told as they are", format!("{said:?} for {tier:?}")));
                 }
@@ -193,8 +193,8 @@ impl Customer {
         self.needs_restart.take()
     }
 
-    /// The reign that has let it in since this was asked last.
-    pub(crate) fn let_in_by(&mut self) -> Option<u32> {
+    /// The reign that has let it in since this was asked last, and the one before that.
+    pub(crate) fn let_in_by(&mut self) -> Option<(u32, u32)> {
         self.let_in_by.take()
     }
 

@@ -86,8 +86,12 @@ where
             self.customers[index].restart(&self.network);
             self.meet(why, 1);
         }
-        if let Some(reign) = self.customers[index].let_in_by().filter(|&reign| reign == self.reign) {
+        if let Some((reign, before)) = self.customers[index].let_in_by().filter(|&(reign, _)| reign == self.reign) {
             self.ledger.check_taken_back(&self.customers[index], reign)?;
+            let has_missed = before > 0 && reign > before + 1;
+            self.meet("clients back after reigns that they missed", u64::from(has_missed));
+            let has_lost = has_missed && self.ledger.left_of(before).is_some();
+            self.meet("clients back after reigns that they missed, and a loss before", u64::from(has_lost));
         }
         let after = self.customers[index].next_event();
         if after != before {
