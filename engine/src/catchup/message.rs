@@ -286,7 +286,7 @@ impl<'a> Message<'a> {
     /// Appends it, sealed.
     ///
     /// # Panics
-    /// For fields that [`Message::parse`] would refuse.
+    /// For fields that `Message::parse` would refuse.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         let start = begin(out, self.message_type());
         match *self {

@@ -10,7 +10,8 @@ use crate::link::{ClientConfig, ClientLink, Event, SendError};
 /// Datagrams taken in one poll.
 const BURST_MAX: usize = 64;
 
-/// A client of one appliance. Drive it with [`Client::poll`] from one thread; nothing here waits.
+/// A client of one appliance. Drive it with [`Client::poll`] from one thread; nothing here waits. Who spins on it takes the time from
+/// [`SpinClock`](ticktape_tuning::clock::SpinClock), and sends with [`Client::transmit`] at once what must not wait for the next poll.
 pub struct Client<R: Rx, T: Tx> {
     link: ClientLink,
     rx: R,

@@ -40,9 +40,9 @@ pub struct FeedSession {
 /// Why there is no such session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedSessionError {
-    /// A stream number above [`STREAM_MAX`].
+    /// A stream number above 36⁴ − 1: four digits.
     StreamTooLarge(u32),
-    /// An epoch above [`EPOCH_MAX`].
+    /// An epoch above 36⁶ − 1: six digits.
     EpochTooLarge(u32),
     /// A byte that is no digit of base 36; letters are upper case.
     NotADigit {

@@ -14,7 +14,7 @@ use ticktape_nic::lab::{A, B, Lab};
 use ticktape_nic::udp::{UdpRx, UdpTx};
 use ticktape_nic::xdp::NextHops;
 use ticktape_nic::{Nic, Rx, Tx, XdpConfig, XdpNic};
-use ticktape_tuning::clock::monotonic_ns;
+use ticktape_tuning::clock::{SpinClock, monotonic_ns};
 use ticktape_tuning::pin::pin_current_thread;
 
 use super::Measured;
@@ -163,7 +163,8 @@ fn on_one_core(dir: &Path, cores: Cores, tier: Tier, idle: IdleStrategy) -> Appl
 
 fn trips(appliance: Appliance, mut client: Client<impl Rx, impl Tx>, tier: Tier) -> Measured<Latency> {
     let round_trips = if tier == Tier::Local { ROUND_TRIPS_LOCAL } else { ROUND_TRIPS_MEMORY };
-    let mut watch = Stopwatch::new(round_trips);
+    // As the appliance does: who spins reads the processor's counter.
+    let (mut watch, mut clock) = (Stopwatch::new(round_trips), SpinClock::new());
     let mut encoded = Vec::new();
     let mut patience = Patience::new();
     for n in 0..round_trips as u64 {
@@ -171,9 +172,10 @@ fn trips(appliance: Appliance, mut client: Client<impl Rx, impl Tx>, tier: Tier)
         order(n).encode(&mut encoded);
         watch.time(|| {
             let sent = client.send(&encoded).map_err(|error| format!("{error:?}"))?;
+            client.transmit(clock.now_ns());
             let mut is_answered = false;
             while !is_answered {
-                client.poll(monotonic_ns(), |event| {
+                client.poll(clock.now_ns(), |event| {
                     is_answered |= matches!(event, Event::Output { message, .. } if message.client_seq == sent);
                 });
                 patience.look(&appliance, "report")?;
