@@ -210,7 +210,7 @@ impl ApplianceConfig {
         if let Some(capture) = &self.capture {
             capture.validate(self.datagram_bytes_max)?;
         }
-        feeds::check_sides(self.feed.as_ref(), self.events.as_ref())?;
+        feeds::check_sides(self.listen, self.feed.as_ref(), self.events.as_ref())?;
         if let Some(events) = &self.events {
             events.validate(self.feed.as_ref(), self.datagram_bytes_max)?;
         }

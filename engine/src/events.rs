@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Message n is event n of history, whatever the reign: the numbers go on over restarts, under a new session name. Whoever asks for
-//! messages under an old name is told where that session ended: at tier `memory` a crash may have taken back what it held beyond.
+//! messages under an old name is told where that session ended: at tier `memory` a crash may have taken back what it held beyond. Whoever
+//! asks in the name of epoch 0 is told which log this is.
 //! Invariant: an event leaves when its input is committed, in order, and none is left out.
 //! Invariant: an event that is repaired is the same bytes as when it was published.
 
@@ -240,12 +241,13 @@ impl<T: Tx, R: Rx, U: Tx> EventSink for EventFeed<T, R, U> {
             ("events_datagrams", self.tx.counters().datagrams),
         ];
         if let Some(repaired) = self.repaired() {
-            let refused = repaired.requests - repaired.served - repaired.ended;
+            let refused = repaired.requests - repaired.served - repaired.ended - repaired.identified;
             rows.extend([
                 ("events_repair_requests", repaired.requests),
                 ("events_repaired", repaired.messages),
                 ("events_repairs_refused", refused),
                 ("events_ends_told", repaired.ended),
+                ("events_identities_told", repaired.identified),
                 ("events_repair_requests_lost", self.requests_lost()),
             ]);
         }

@@ -4,13 +4,14 @@ mod support;
 
 use std::io::{ErrorKind, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::process::{Command as Process, Stdio};
 use std::time::Duration;
 
 use support::{Answer, Command, Mailbox, TestClient, config};
 use ticktape::config::{ApplianceConfig, CaptureConfig, EventsConfig, FeedConfig, SnapshotConfig};
-use ticktape::feed::{FeedSession, MoldPacket, MoldRequest};
+use ticktape::feed::{FeedSession, MoldPacket, MoldRequest, ask_log_identity, told_log_identity};
 use ticktape::link::Tier;
 use ticktape::pipeline::{Appliance, Report, StageName};
 use ticktape::{Encode, Seq};
@@ -184,6 +185,42 @@ fn who_missed_events_is_given_them_and_those_before_a_restart_too() {
     assert_eq!(repaired(at, 2, 15, 6), (15..=20).map(event).collect::<Vec<_>>(), "rebuilt from the log");
     let report = stop(appliance);
     assert_eq!(report.counter(StageName::Egress, "events_repaired"), 6);
+}
+
+/// Which log the repair port says that it serves.
+fn log_served(at: SocketAddrV4) -> NonZeroU64 {
+    let asker = Listener::new();
+    let stream = u32::from_str_radix("EVNT", 36).unwrap();
+    asker.socket.send_to(&ask_log_identity(stream).encode(), at).unwrap();
+    let mut answer = [0; 100];
+    loop {
+        match asker.socket.recv(&mut answer) {
+            // A wait with a deadline that was stopped and continued ends so.
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            received => return told_log_identity(stream, &answer[..received.unwrap()]).expect("an identity"),
+        }
+    }
+}
+
+#[test]
+fn the_repair_port_tells_which_log_it_serves_over_all_reigns_and_a_new_journal_is_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let a = Listener::new();
+    let journal = dir.path().join("journal");
+    let config = with_events(&journal, &a, None);
+    let mut told = Vec::new();
+    for reign in 0..3 {
+        if reign == 2 {
+            std::fs::remove_dir_all(&journal).unwrap();
+        }
+        let appliance = start(&config);
+        told.push(log_served(appliance.events_repair_addr().unwrap()));
+        assert_eq!(appliance.epoch(), [1, 2, 1][reign]);
+        let report = stop(appliance);
+        assert_eq!(report.counter(StageName::Egress, "events_identities_told"), 1);
+        assert_eq!(report.counter(StageName::Egress, "events_repairs_refused"), 0);
+    }
+    assert!(told[0] == told[1] && told[1] != told[2], "{told:x?}");
 }
 
 #[test]

@@ -321,7 +321,7 @@ fn a_log_of_another_service_is_refused_by_name() {
     let output = Command::new(env!("CARGO_BIN_EXE_ticktape")).args(args).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-    assert!(said.contains("another service"), "{said}");
+    assert!(said.contains("it serves another service, this one is counter: "), "{said}");
 }
 
 #[test]

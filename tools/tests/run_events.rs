@@ -321,7 +321,19 @@ fn flags_that_do_not_belong_together_are_refused_in_one_line() {
     refused(&["--feed", feed], &["--repair", "--dir"]);
     refused(&["--feed", feed, "--repair", other, "--dir", "x", "--journal", "y"], &["--journal", "--feed"]);
     refused(&["--events", feed, "--journal", "y"], &["--journal", "--events"]);
-    refused(&["--events", feed, "--until", "5"], &["--feed"]);
+    refused(&["--events", feed, "--until", "5"], &["--until", "cannot be used with", "--events"]);
+    refused(&["--events", feed, "--dir", "x"], &["--dir", "cannot be used with", "--events"]);
+    refused(&["--events", feed, "--repair", other], &["--repair", "cannot be used with", "--events"]);
+    refused(&["--events", feed, "--events-repair", "127.0.0.1:0"], &["--events-repair", "port 0"]);
+    refused(&["--feed", feed, "--repair", "127.0.0.1:0", "--dir", "x"], &["--repair", "port 0"]);
+    let from = |more: &[&str], names: &[&str]| {
+        refused(&[&["--events", feed, "--events-repair", other, "--from"], more].concat(), names);
+    };
+    from(&["9223372036854775808", "--from-epoch", "1"], &["--from", "9223372036854775807"]);
+    from(&["0"], &["--from"]);
+    from(&["1", "--from-log", "0"], &["--from-log", "no log's identity"]);
+    from(&["1", "--from-log", "+1"], &["--from-log", "no log's identity"]);
+    refused(&["--events", feed, "--from-log", "1"], &["--from"]);
     refused(&["--events", feed, "--from", "5"], &["--events-repair"]);
     refused(&["--ring", "book", "--json"], &["--feed", "--events"]);
     refused(&["--ring", "book", "--events-repair", other], &["--events"]);
@@ -352,6 +364,9 @@ fn what_can_not_be_published_is_refused_by_name() {
     assert!(refused(&["--feed", "127.0.0.1:0"]).contains("port 0"));
     let same = refused(&["--feed", "127.0.0.1:7100", "--events", "127.0.0.1:7100"]);
     assert!(same.contains("events.a: 127.0.0.1:7100 is feed.a, too") && same.lines().count() == 1, "{same}");
+    let own = ["run", "--listen", "127.0.0.1:7100", "--dir", journal.to_str().unwrap(), "--events", "127.0.0.1:7100"];
+    let own = complaint(&ticktape(&own).output().unwrap());
+    assert!(own.contains("events.a: 127.0.0.1:7100 is where this appliance itself is bound (listen"), "{own}");
     let three = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
     assert!(refused(&["--events", three]).contains("two sides at most"));
     let file = dir.path().join("box.toml");

@@ -5,6 +5,7 @@ use std::fmt;
 use ticktape_core::{FrameError, Seq};
 
 use super::message::{Refuse, RefuseReason};
+use crate::feed::StreamName;
 
 /// Why bytes are not a catch-up message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -208,7 +209,9 @@ impl fmt::Display for Refuse {
         let detail = self.detail;
         match self.reason {
             RefuseReason::OtherVersion => write!(f, "it speaks version {detail} of catch-up: start matching builds"),
-            RefuseReason::OtherStream => write!(f, "it serves stream {detail}"),
+            RefuseReason::OtherStream => {
+                write!(f, "it serves stream {}: name that one, or another server", StreamName(detail))
+            }
             RefuseReason::OtherService => f.write_str("it serves another service"),
             RefuseReason::SchemaMismatch => {
                 write!(f, "it serves schema version {detail} of the service: start the matching build")

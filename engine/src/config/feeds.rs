@@ -103,12 +103,21 @@ impl EventsConfig {
 }
 
 /// Each side of each feed needs an address of its own that can be sent to.
-pub(super) fn check_sides(feed: Option<&FeedConfig>, events: Option<&EventsConfig>) -> Result<(), ConfigError> {
+pub(super) fn check_sides(
+    listen: SocketAddrV4,
+    feed: Option<&FeedConfig>,
+    events: Option<&EventsConfig>,
+) -> Result<(), ConfigError> {
     let sides = [
         ("feed.a", feed.map(|feed| feed.a)),
         ("feed.b", feed.and_then(|feed| feed.b)),
         ("events.a", events.map(|events| events.a)),
         ("events.b", events.and_then(|events| events.b)),
+    ];
+    let bound = [
+        ("listen", Some(listen)),
+        ("feed.repair", feed.and_then(|feed| feed.repair)),
+        ("events.repair", events.and_then(|events| events.repair)),
     ];
     for (at, &(key, side)) in sides.iter().enumerate() {
         let Some(side) = side else { continue };
@@ -121,8 +130,22 @@ pub(super) fn check_sides(feed: Option<&FeedConfig>, events: Option<&EventsConfi
                 "{side} is {other}, too: each side of each feed needs an address or a port of its own"
             ));
         }
+        if let Some((other, at)) =
+            bound.iter().find_map(|&(other, at)| Some((other, at.filter(|&at| takes(at, side))?)))
+        {
+            return bad(format!(
+                "{side} is where this appliance itself is bound ({other} = {at}), and no receiver can be: give it an address or a port \
+                 of its own"
+            ));
+        }
     }
     Ok(())
+}
+
+/// Whether what is sent to `side` comes to a socket of this process that is bound to `bound`, as far as addresses alone tell.
+fn takes(bound: SocketAddrV4, side: SocketAddrV4) -> bool {
+    let is_here = bound.ip() == side.ip() || bound.ip().is_unspecified() && side.ip().is_loopback();
+    is_here && bound.port() == side.port()
 }
 
 fn events_name() -> String {

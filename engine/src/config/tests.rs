@@ -104,6 +104,14 @@ fn what_is_wrong_is_named_with_what_would_be_right() {
     let twice = events("[feed]\na = \"239.1.1.2:7200\"").unwrap_err();
     assert!(twice.starts_with("events.a: 239.1.1.2:7200 is feed.a, too"), "{twice}");
     assert!(events("b = \"239.1.1.2:7200\"").unwrap_err().starts_with("events.b: 239.1.1.2:7200 is events.a, too"));
+    let ours = events("b = \"127.0.0.1:7001\"").unwrap_err();
+    let expected = "events.b: 127.0.0.1:7001 is where this appliance itself is bound (listen = 127.0.0.1:7001)";
+    assert!(ours.starts_with(expected), "{ours}");
+    for (b, repair) in [("127.0.0.1:7201", "127.0.0.1:7201"), ("127.0.0.1:7201", "0.0.0.0:7201")] {
+        let ours = events(&format!("b = \"{b}\"\nrepair = \"{repair}\"")).unwrap_err();
+        assert!(ours.contains(&format!("(events.repair = {repair})")), "{ours}");
+    }
+    assert_eq!(events("b = \"10.0.0.9:7201\"\nrepair = \"0.0.0.0:7201\""), Ok(()), "another box's");
     assert!(events("b = \"239.1.1.2:0\"").unwrap_err().starts_with("events.b: 239.1.1.2:0 can't be sent to"));
     assert!(refused("[events]\nstream = \"EVNT\"").contains("missing field `a`"));
     let mut config = ApplianceConfig::parse(SMALLEST).unwrap();

@@ -15,7 +15,7 @@ use ticktape_core::Nanos;
 use super::arbiter_report::{ArbiterCounters, Arrival, FeedEvent, PacketDrop};
 use super::mold::{MoldMessages, MoldPacket, MoldRequest, SessionName};
 use super::repair::{Repair, RepairConfig};
-use super::session::{EPOCH_MAX, FeedSession};
+use super::session::FeedSession;
 use super::slots::Slots;
 
 /// Where a packet came from.
@@ -190,16 +190,6 @@ impl Arbiter {
     /// The lowest number that is held, and waits for those before it.
     pub fn next_held(&self) -> Option<u64> {
         self.slots.next_present(self.next_seq, self.limit())
-    }
-
-    /// Asks for all up to before `to` that is missing, as far as the window goes: for an owner that would rather have a large gap
-    /// repaired window by window than catch up by other means.
-    pub fn want(&mut self, now: Nanos, to: u64) {
-        let to = to.min(self.limit());
-        if to > self.end {
-            self.repair.gap(self.end, to, now);
-            self.end = to;
-        }
     }
 
     /// Messages that wait for their turn.
@@ -537,62 +527,6 @@ impl Arbiter {
         Some(FeedEvent::Unrepairable { from, count: to - from })
     }
 
-    /// Goes on from `next_seq`, after a catch-up delivered everything up to before it. What is held from there on stays, and
-    /// what is missing in between is asked for. What lay further above is forgotten, until a packet says so again.
-    ///
-    /// # Panics
-    /// Where `next_seq` is zero.
-    pub fn skip_to(&mut self, next_seq: u64) {
-        assert!(next_seq > 0);
-        if next_seq < self.next_seq {
-            self.slots.clear();
-        }
-        while self.next_seq < next_seq && !self.slots.is_empty() {
-            self.slots.remove(self.next_seq);
-            self.next_seq += 1;
-            self.counters.skipped += 1;
-        }
-        self.counters.skipped += next_seq.saturating_sub(self.next_seq);
-        self.next_seq = next_seq;
-        self.repair.forget();
-        (self.far, self.told) = (None, None);
-        self.end = self.slots.end(next_seq);
-        if self.end > next_seq {
-            self.repair.gap(next_seq, self.end, 0);
-        }
-    }
-
-    /// Listens to the reign `epoch` from now on, after the EpochChange that fits was seen elsewhere, or where none is needed.
-    /// Messages of the reign before that are held are dropped: they may have been taken back.
-    ///
-    /// # Panics
-    /// Where the epoch is below the present one, or above what a session can name.
-    pub fn adopt_session(&mut self, epoch: u32) {
-        assert!(epoch >= self.session.epoch() && epoch <= EPOCH_MAX, "epoch {epoch} after {}", self.session.epoch());
-        if epoch == self.session.epoch() {
-            return;
-        }
-        self.session = FeedSession::new(self.session.stream(), epoch).expect("the epoch was checked");
-        self.name = self.session.encode();
-        self.slots.clear();
-        self.repair.forget();
-        (self.far, self.told, self.ends_at, self.end_told) = (None, None, None, None);
-        self.sides.iter_mut().for_each(|side| side.next = 0);
-        self.end = self.next_seq;
-        // What was dropped of it so far is asked for at once.
-        if let Some(newer) = self.newer.take_if(|newer| newer.epoch <= epoch)
-            && newer.epoch == epoch
-            && newer.end > self.next_seq
-        {
-            if newer.end > self.limit() {
-                self.far = Some(Far { next_seq: self.next_seq, to: newer.end });
-            } else {
-                self.repair.gap(self.next_seq, newer.end, 0);
-                self.end = newer.end;
-            }
-        }
-    }
-
     /// When the arbiter next has something to do by itself; what is due already is in the past. `None` before it was first
     /// polled.
     pub fn poll_timeout(&self) -> Option<Nanos> {
@@ -624,6 +558,9 @@ struct Taken {
     duplicates: u32,
     beyond: u32,
 }
+
+#[path = "arbiter_owner.rs"]
+mod owner;
 
 #[cfg(test)]
 #[path = "arbiter_tests.rs"]

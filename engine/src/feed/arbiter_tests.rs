@@ -302,6 +302,52 @@ fn the_end_is_told_once_everything_before_it_was_delivered() {
 }
 
 #[test]
+fn an_end_that_was_none_is_told_again_when_it_comes() {
+    let mut feed = feed(1);
+    let end = Packer::new(name(2), 2, 100).end_of_session();
+    feed.on(T, Side::A, 1, 2);
+    for _ in 0..2 {
+        feed.bytes(T, Side::A, &end);
+        assert_eq!(feed.events(T), [FeedEvent::EndOfSession { next: 2 }]);
+        feed.arbiter.forget_end();
+    }
+}
+
+#[test]
+fn what_is_not_there_is_forgotten_and_the_true_ones_with_its_numbers_are_taken() {
+    let mut feed = feed(1);
+    feed.on(T, Side::A, 1, 3);
+    let mut forged = Packer::new(name(2), 5, 100);
+    assert!(forged.push(b"forged"));
+    assert_eq!(feed.bytes(T, Side::A, forged.packet()), Arrival::News { delivered: 0, held: 1 });
+    feed.bytes(T, Side::A, &Packer::new(name(2), 60, 100).end_of_session());
+    assert_eq!(feed.requests(T + WAIT), [(0, 3, 2), (0, 6, 10), (0, 16, 10), (0, 26, 10)]);
+    feed.arbiter.forget_ahead();
+    assert_eq!((feed.arbiter.held(), feed.arbiter.known_next(), feed.arbiter.next_seq()), (0, 3, 3));
+    assert_eq!(feed.requests(T + MS), [], "nothing is missing");
+    assert_eq!(feed.on(T + MS, Side::A, 4, 6), Arrival::News { delivered: 0, held: 2 });
+    assert_eq!(feed.requests(T + MS + WAIT), [(0, 3, 1)]);
+    feed.on(T + MS + WAIT, Side::Repair, 3, 4);
+    assert_eq!(feed.delivered, [1, 2, 3, 4, 5]);
+    assert_eq!(feed.events(T + MS + WAIT), []);
+}
+
+#[test]
+fn a_reign_that_never_was_is_left_for_a_lower_one() {
+    let mut feed = feed(1);
+    feed.on(T, Side::A, 1, 3);
+    feed.arbiter.adopt_session(9);
+    assert_eq!(feed.bytes(T, Side::A, &packet(9, 3, 5)), Arrival::News { delivered: 2, held: 0 });
+    feed.bytes(T, Side::A, &packet(9, 8, 9));
+    feed.bytes(T, Side::A, &packet(11, 8, 9));
+    feed.arbiter.leave_session(4, 3);
+    assert_eq!((feed.events(T), feed.requests(T + MS), feed.arbiter.held()), (vec![], vec![], 0));
+    assert_eq!(feed.bytes(T, Side::B, &packet(9, 5, 6)), Arrival::Dropped(PacketDrop::NewEpoch));
+    assert_eq!(feed.bytes(T, Side::B, &packet(4, 3, 5)), Arrival::News { delivered: 2, held: 0 });
+    assert_eq!(feed.delivered, [1, 2, 3, 4, 3, 4]);
+}
+
+#[test]
 fn silence_is_named_and_word_of_any_side_ends_it() {
     let mut feed = feed(0);
     assert_eq!(feed.events(T), []);

@@ -2,15 +2,17 @@
 //!
 //! Invariant: a request costs a bounded amount of work and of answer, whoever sends it and whatever it says.
 //! Invariant: only the adopted session is served, and only what the history says is fit to be seen. Of others no more is told than
-//! how they ended, by who knows that.
+//! how they ended, by who knows that, and of which log this is.
 
 use std::net::SocketAddrV4;
+use std::num::NonZeroU64;
 
 use ticktape_core::Nanos;
 use ticktape_nic::Tx;
 
 use super::ended::EndedSessions;
 use super::history::{History, HistoryRead};
+use super::identity::{LOG_EPOCH, log_identity};
 use super::mold::{MESSAGES, MoldError, MoldRequest, Packer, end_of_session};
 use super::rewinder_rate::{Bucket, Buckets, Rate};
 use super::session::{EPOCH_MAX, FeedSession};
@@ -71,6 +73,8 @@ pub enum Answer {
     OtherEpoch,
     /// It names a reign that is over, and the requester was told where that ended.
     Ended,
+    /// It names epoch 0, and the requester was told which log this is.
+    Identified,
     /// The requester has had its share for now.
     Limited,
     /// All requesters together have.
@@ -108,6 +112,8 @@ pub struct RewinderCounters {
     pub other_epoch: u64,
     /// Requests for reigns that are over, answered with their end.
     pub ended: u64,
+    /// Requests for the log's identity that were answered.
+    pub identified: u64,
     /// Requests above a requester's rate.
     pub limited: u64,
     /// Requests above the rate of all.
@@ -137,6 +143,8 @@ pub struct Rewinder {
     session: FeedSession,
     /// How earlier reigns ended, where that is told.
     ended: Option<EndedSessions>,
+    /// Which log this is, where that is told.
+    log_id: Option<NonZeroU64>,
     packer: Packer,
     buckets: Buckets,
     all: Bucket,
@@ -162,6 +170,7 @@ impl Rewinder {
             config: *config,
             session: config.session,
             ended: None,
+            log_id: None,
             packer: Packer::new(config.session.encode(), 1, config.datagram_bytes_max),
             buckets: Buckets::new(config.requesters_max, rate(config.requester_bytes_per_s)),
             all: Bucket::full(rate_of_all),
@@ -179,6 +188,11 @@ impl Rewinder {
     /// where the present one is.
     pub fn tell_ends(&mut self, ended: EndedSessions) {
         self.ended = Some(ended);
+    }
+
+    /// Requests in the name of epoch 0 are answered from now on with this identity, which is that of the log.
+    pub const fn tell_log(&mut self, log_id: NonZeroU64) {
+        self.log_id = Some(log_id);
     }
 
     /// What was served and refused.
@@ -211,13 +225,20 @@ impl Rewinder {
             Ok(request) => match FeedSession::parse(&request.session) {
                 Ok(session) if session == self.session => self.within_rates(now, source, &request, history, tx),
                 Ok(session) if session.stream() != self.session.stream() => Answer::Foreign,
-                Ok(_) if self.ended.is_some() => self.within_rates(now, source, &request, history, tx),
+                Ok(session) if self.ended.is_some() || self.identity_in(session).is_some() => {
+                    self.within_rates(now, source, &request, history, tx)
+                }
                 Ok(_) => Answer::OtherEpoch,
                 Err(_) => Answer::Foreign,
             },
         };
         self.count(answer);
         answer
+    }
+
+    /// What a request in the name of `session` is told of the log.
+    fn identity_in(&self, session: FeedSession) -> Option<NonZeroU64> {
+        self.log_id.filter(|_| session.epoch() == LOG_EPOCH && session != self.session)
     }
 
     fn within_rates(
@@ -292,7 +313,7 @@ impl Rewinder {
         }
     }
 
-    /// How the session that is named ended; where that is not known, or it has not, a heartbeat of the one that is served.
+    /// Which log this is, where epoch 0 is named. Else how the session that is named ended; where that is not known, or it has not, a heartbeat of the one that is served.
     #[cold]
     fn tell_end(
         &mut self,
@@ -302,7 +323,11 @@ impl Rewinder {
         history: &mut impl History,
         tx: &mut impl Tx,
     ) -> Answer {
-        let epoch = FeedSession::parse(&request.session).map_or(0, FeedSession::epoch);
+        let epoch = FeedSession::parse(&request.session).map_or(LOG_EPOCH, FeedSession::epoch);
+        if let Some(log_id) = self.log_id.filter(|_| epoch == LOG_EPOCH) {
+            let told = queue_bytes(&log_identity(&request.session, log_id), to, tx);
+            return if told { Answer::Identified } else { Answer::Blocked };
+        }
         if let Some(end) = self.ended.as_ref().and_then(|ended| ended.end_of(epoch)) {
             let told = queue_bytes(&end_of_session(&request.session, end), to, tx);
             return if told { Answer::Ended } else { Answer::Blocked };
@@ -334,6 +359,7 @@ impl Rewinder {
             Answer::Foreign => counters.foreign += 1,
             Answer::OtherEpoch => counters.other_epoch += 1,
             Answer::Ended => counters.ended += 1,
+            Answer::Identified => counters.identified += 1,
             Answer::Limited => counters.limited += 1,
             Answer::LimitedInAll => counters.limited_in_all += 1,
             Answer::Blocked => counters.blocked += 1,

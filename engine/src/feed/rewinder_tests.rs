@@ -5,6 +5,7 @@ use ticktape_nic::mem::{self, MemConfig, MemRx, MemTx};
 use ticktape_nic::{Nic, Rx};
 
 use super::super::history::Recent;
+use super::super::identity::told_log_identity;
 use super::super::mold::{MoldPacket, OVERHEAD_BYTES, SessionName};
 use super::*;
 
@@ -147,6 +148,35 @@ fn who_names_a_reign_that_is_over_is_told_where_it_ended_and_else_where_the_pres
     while world.ask(0, &request(2, 1, 1)) == Answer::Ended {
         asked += 1;
         assert!(asked < 100_000 && world.told().len() == 1);
+    }
+    assert_eq!(world.ask(0, &request(5, 90, 1)), Answer::Limited);
+}
+
+#[test]
+fn who_names_epoch_0_is_told_which_log_this_is_and_of_a_port_that_does_not_know_only_where_it_is() {
+    let mut world = world(RewinderConfig { session: session(5), ..config() }, 100);
+    let none_yet = world.ask(0, &request(LOG_EPOCH, 1, 1));
+    assert_eq!(none_yet, Answer::OtherEpoch);
+    world.rewinder.tell_ends(EndedSessions::new(&[(4, Seq(1))], &[], 5, 80));
+    assert_eq!(world.ask(0, &request(LOG_EPOCH, 1, 1)), Answer::OtherEpoch);
+    assert_eq!(world.told(), [(session(5).encode(), 100, false)], "what a port without an identity answers");
+    let log_id = NonZeroU64::new(0x0102_0304_0506_0708).unwrap();
+    world.rewinder.tell_log(log_id);
+    for sequence in [1, 70, 1 << 60] {
+        assert_eq!(world.ask(0, &request(LOG_EPOCH, sequence, 3)), Answer::Identified);
+        let mut told = Vec::new();
+        world.rx.poll(0, 9, |datagram| told.push(told_log_identity(session(5).stream(), datagram.payload)));
+        assert_eq!(told, [Some(log_id)], "whatever number is wanted");
+    }
+    assert_eq!(world.ask(0, &request(4, 1, 1)), Answer::Ended);
+    let counters = world.rewinder.counters();
+    assert_eq!((counters.identified, counters.ended, counters.other_epoch, counters.bytes), (3, 1, 2, 0));
+    // It is within the rates, too.
+    let mut asked = 0;
+    while world.ask(0, &request(LOG_EPOCH, 1, 1)) == Answer::Identified {
+        asked += 1;
+        assert!(asked < 100_000);
+        world.rx.poll(0, 9, |_| {});
     }
     assert_eq!(world.ask(0, &request(5, 90, 1)), Answer::Limited);
 }

@@ -115,6 +115,21 @@ impl fmt::Display for FeedSession {
     }
 }
 
+/// A stream as people write it: four characters. What is no stream's number stays one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamName(pub u64);
+
+impl fmt::Display for StreamName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(stream) = u32::try_from(self.0).ok().filter(|&stream| stream <= STREAM_MAX) else {
+            return self.0.fmt(f);
+        };
+        let mut name = [0; EPOCH - STREAM];
+        write_digits(stream, &mut name);
+        name.iter().try_for_each(|&digit| fmt::Write::write_char(f, char::from(digit)))
+    }
+}
+
 fn write_digits(mut number: u32, out: &mut [u8]) {
     for digit in out.iter_mut().rev() {
         *digit = DIGITS[(number % 36) as usize];
@@ -147,6 +162,8 @@ mod tests {
         assert_eq!(name(1, 35), "000100000Z");
         assert_eq!(name(36, 36 * 36 + 1), "0010000101");
         assert_eq!(name(STREAM_MAX, EPOCH_MAX), "ZZZZZZZZZZ");
+        let streams = [1_366_898, 1, u64::from(STREAM_MAX) + 1].map(|stream| StreamName(stream).to_string());
+        assert_eq!(streams, ["TAPE", "0001", "1679616"]);
     }
 
     #[test]

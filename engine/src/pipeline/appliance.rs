@@ -459,7 +459,7 @@ where
     });
     let events = config.events.as_ref().zip(event_ports).zip(events).map(|((settings, ports), recent)| {
         let (datagram_bytes_max, tap) = (config.datagram_bytes_max, taps.events);
-        Events { settings, ports, recent, epoch, ended, datagram_bytes_max, tap }
+        Events { settings, ports, recent, epoch, ended, log_id, datagram_bytes_max, tap }
     });
     choices.events = events.as_ref().map(Events::describe);
     let events_repair_addr = events.as_ref().and_then(|events| events.ports.repair_addr());

@@ -17,7 +17,7 @@ use ticktape_journal::format::snapshot::{BLOCK_BYTES, HEADER_CRC, SEQ, SnapshotD
 use ticktape_journal::{SnapshotError, names, snapshot};
 use ticktape_tuning::clock;
 
-use crate::catchup::{Fault, Fetch, FetchConfig, Fetched, Part, Step, UpTo};
+use crate::catchup::{Fault, Fetch, FetchConfig, Fetched, Part, RefuseReason, Step, UpTo};
 
 /// How a client catches up.
 #[derive(Clone, Debug)]
@@ -85,6 +85,8 @@ pub enum CatchupError {
         server: SocketAddr,
         /// What.
         fault: Fault,
+        /// The service here, as no refusal names the server's; empty where it has no name.
+        service: String,
     },
     /// The snapshot's file can't be written.
     Spool {
@@ -124,7 +126,13 @@ impl fmt::Display for CatchupError {
         match self {
             CatchupError::Connection { server, error } => write!(f, "catch-up from {server}: {error}"),
             CatchupError::HungUp { server } => write!(f, "catch-up from {server}: it hung up before its end"),
-            CatchupError::Fault { server, fault } => write!(f, "catch-up from {server}: {fault}"),
+            CatchupError::Fault { server, fault, service } => {
+                write!(f, "catch-up from {server}: {fault}")?;
+                if matches!(fault, Fault::Refused(refuse) if refuse.reason == RefuseReason::OtherService) {
+                    write!(f, ", this one is {service}: start the one that it serves, or name another server")?;
+                }
+                Ok(())
+            }
             CatchupError::Spool { path, error } => {
                 write!(f, "catch-up: {}: {error}; a snapshot that comes is written there first", path.display())
             }
@@ -346,7 +354,10 @@ impl CatchupClient {
                 self.fetch.want(self.fetch.next_seq(), self.fetch.epoch());
                 return Err(CatchupError::Spool { path: self.spool.clone(), error });
             }
-            let step = step.map_err(|fault| CatchupError::Fault { server: self.server, fault })?;
+            let step = step.map_err(|fault| {
+                let service = self.fetch.config().service_name.clone();
+                CatchupError::Fault { server: self.server, fault, service }
+            })?;
             let Step::SnapshotComplete(seq) = step else { return Ok(step) };
             if self.complete.is_none() {
                 match self.judge(seq) {

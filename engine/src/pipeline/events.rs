@@ -1,6 +1,7 @@
 //! The wiring of the public events: their sockets, and the egress that feeds them.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::num::NonZeroU64;
 
 use ticktape_nic::capture::{Tap, Tapped, channel, monotonic_now};
 use ticktape_nic::{Nic, NicError, Tx, UdpConfig, UdpNic};
@@ -45,6 +46,8 @@ pub(super) struct Events<'a> {
     pub(super) epoch: u32,
     /// How the sessions of the reigns before ended.
     pub(super) ended: EndedSessions,
+    /// Which log this is; 0 where it has no identity yet.
+    pub(super) log_id: u64,
     pub(super) datagram_bytes_max: usize,
     pub(super) tap: Option<Tap>,
 }
@@ -85,11 +88,14 @@ pub(super) fn egress_stage<T: Tx + Send + 'static>(
 ) -> Box<dyn Stage> {
     let Some(events) = events else { return Box::new(EgressStage::new(egress, lifecycle)) };
     let (publisher, session, interface) = (events.publisher(), events.session(), events.settings.interface);
-    let Events { ports: Ports { feed, repair }, recent, ended, datagram_bytes_max, tap, .. } = events;
+    let Events { ports: Ports { feed, repair }, recent, ended, log_id, datagram_bytes_max, tap, .. } = events;
     let repair = repair.map(|nic| {
         let (rx, tx) = nic.split();
         let mut rewinder = Rewinder::new(&RewinderConfig { datagram_bytes_max, ..RewinderConfig::new(session) });
         rewinder.tell_ends(ended);
+        if let Some(log_id) = NonZeroU64::new(log_id) {
+            rewinder.tell_log(log_id);
+        }
         EventRepair::new(rx, tx, rewinder)
     });
     match tap {

@@ -130,7 +130,16 @@ impl Driver {
     /// What the owner does after a catch-up.
     fn act(&mut self, input: &mut Input<'_>) {
         let epoch = self.arbiter.session().epoch();
-        if input.u8().is_multiple_of(2) {
+        let which = input.u8();
+        if which == 0xfe {
+            self.arbiter.forget_ahead();
+            self.arbiter.forget_end();
+            assert_eq!((self.arbiter.held(), self.arbiter.known_next()), (0, self.next_seq));
+        } else if which == 0xfd {
+            self.next_seq = input.wide().max(1);
+            self.arbiter.leave_session(u32::from(input.u8()), self.next_seq);
+            assert_eq!((self.arbiter.held(), self.arbiter.known_next()), (0, self.next_seq));
+        } else if which.is_multiple_of(2) {
             let next_seq =
                 if input.u8() == 0xff { input.wide() } else { self.next_seq.saturating_add(input.u8().into()) };
             self.next_seq = next_seq.max(1);
@@ -168,7 +177,14 @@ pub fn seeds() -> Seeds {
     let given_up = packet(packet(begin(0), 0, 0, 1), 0, 70, 1).bytes(&[5, 3, 0, 200, 0, 4, 5, 7, 0, 0, 71, 5]);
     let raw = packet(begin(1), 0, 0, 1).bytes(&[0, 0, 9]).short_bytes(&[b'0'; MESSAGES]);
     let reign = packet(begin(1), 0, 0, 1).bytes(&[1, 0, 9, 2, 0, 0, 2, 4, 5, 7, 1, 1, 4, 5]);
+    // What is ahead is forgotten, then comes; and the reign is left for another from 3 on.
+    let forgotten = packet(packet(begin(1), 0, 0, 1), 0, 4, 2).bytes(&[4, 7, 0xfe, 5]);
+    let forgotten = packet(packet(forgotten, 0, 0, 9), 1, 0, 2);
+    let left = packet(packet(begin(1), 0, 0, 2), 0, 4, 2).bytes(&[7, 0xfd, 0, 3, 0, 4, 5, 4]);
+    let left = packet(left, 1, 0, 3);
     vec![
+        ("forgotten", forgotten.0),
+        ("left", left.0),
         ("in_order", in_order.0),
         ("repaired", repaired.0),
         ("given_up", given_up.0),

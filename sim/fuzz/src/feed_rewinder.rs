@@ -1,10 +1,13 @@
-//! The feed's rewinder, asked for anything by anybody: what it sends is what was published, to who asked, within its rates.
+//! The feed's rewinder, asked for anything by anybody: what it sends is what was published, or which log it is, to who asked, within its
+//! rates.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::num::NonZeroU64;
 
 use ticktape::Seq;
 use ticktape::feed::{
-    Answer, EndedSessions, FeedSession, MoldPacket, MoldRequest, Recent, Rewinder, RewinderConfig, RewinderCounters,
+    Answer, EndedSessions, FeedSession, LOG_EPOCH, MoldPacket, MoldRequest, Recent, Rewinder, RewinderConfig,
+    RewinderCounters, told_log_identity,
 };
 use ticktape_nic::{Tx, TxCounters};
 
@@ -16,8 +19,12 @@ const DATAGRAM_BYTES_MAX: usize = 100;
 const BYTES_PER_ANSWER: usize = 300;
 const BYTES_PER_S: u64 = 10_000;
 const S: u64 = 1_000_000_000;
-/// Where the reign before the first one ended.
+/// The first reign, and where the one before it ended.
+const FIRST_EPOCH: u32 = 2;
 const END: u64 = 5;
+const LOG_ID: NonZeroU64 = NonZeroU64::new(0x0102_0304_0506_0708).expect("not zero");
+/// What tells it takes.
+const IDENTITY_BYTES: u64 = 30;
 
 /// A transmit queue with little room, which checks what it is given.
 struct Queue {
@@ -43,7 +50,12 @@ impl Tx for Queue {
         assert_eq!(to, self.to, "only who asked is answered");
         self.room -= 1;
         self.bytes += len as u64;
-        match MoldPacket::parse(&self.slot[..len]).expect("sends what every receiver takes") {
+        let packet = MoldPacket::parse(&self.slot[..len]).expect("sends what every receiver takes");
+        if let Some(log_id) = told_log_identity(STREAM, &self.slot[..len]) {
+            assert_eq!(log_id, LOG_ID);
+            return;
+        }
+        match packet {
             MoldPacket::Messages { sequence, count, messages, .. } => {
                 assert!(sequence >= self.first && sequence + u64::from(count) <= self.next);
                 (sequence..).zip(messages).for_each(|(seq, body)| assert!(body.iter().all(|&byte| byte == seq as u8)));
@@ -51,7 +63,7 @@ impl Tx for Queue {
             }
             MoldPacket::Heartbeat { .. } => {}
             MoldPacket::EndOfSession { session, sequence } => {
-                let ended = FeedSession::new(STREAM, 0).expect("small numbers").encode();
+                let ended = FeedSession::new(STREAM, FIRST_EPOCH - 1).expect("small numbers").encode();
                 assert_eq!((*session, sequence), (ended, END), "ends no session but those that are over");
             }
         }
@@ -80,10 +92,11 @@ pub fn run(data: &[u8]) -> bool {
         requesters_max: 8,
         requester_bytes_per_s: BYTES_PER_S / 2,
         bytes_per_s: BYTES_PER_S,
-        ..RewinderConfig::new(FeedSession::new(STREAM, 1).expect("small numbers"))
+        ..RewinderConfig::new(FeedSession::new(STREAM, FIRST_EPOCH).expect("small numbers"))
     };
     let mut rewinder = Rewinder::new(&config);
-    rewinder.tell_ends(EndedSessions::new(&[(0, Seq(1))], &[], 1, END));
+    rewinder.tell_ends(EndedSessions::new(&[(u64::from(FIRST_EPOCH) - 1, Seq(1))], &[], FIRST_EPOCH, END));
+    rewinder.tell_log(LOG_ID);
     let mut history = Recent::new(64, 1024, input.wide().clamp(1, 1 << 62));
     let (mut now, mut sent, mut served) = (0u64, 0, false);
     while !input.is_empty() {
@@ -109,17 +122,21 @@ pub fn run(data: &[u8]) -> bool {
         // What all may be sent: a burst, and one answer beyond what there was, with its headers.
         let burst = (BYTES_PER_S / 20).max(BYTES_PER_ANSWER as u64);
         let allowed = u128::from(now) * u128::from(BYTES_PER_S) / u128::from(S);
-        let RewinderCounters { too_old, not_yet, ended, other_epoch, .. } = rewinder.counters();
+        let RewinderCounters { too_old, not_yet, ended, other_epoch, identified, .. } = rewinder.counters();
         let refusals = too_old + not_yet + ended + other_epoch;
-        assert!(u128::from(sent) <= allowed + u128::from(burst) + 2_000 + u128::from(refusals) * 20);
-        assert_eq!(sent, rewinder.counters().bytes + refusals * 20);
+        let told = refusals * 20 + identified * IDENTITY_BYTES;
+        assert!(u128::from(sent) <= allowed + u128::from(burst) + 2_000 + u128::from(told));
+        assert_eq!(sent, rewinder.counters().bytes + told);
     }
     served
 }
 
 /// A request near what there is, or for anything.
 fn crafted(input: &mut Input<'_>, rewinder: &Rewinder, history: &Recent) -> Vec<u8> {
-    let epoch = rewinder.session().epoch().saturating_add_signed(i32::from(input.u8() % 3) - 1);
+    let epoch = match input.u8() % 4 {
+        3 => LOG_EPOCH,
+        near => rewinder.session().epoch().saturating_add_signed(i32::from(near) - 1),
+    };
     let session = FeedSession::new(STREAM, epoch).expect("small numbers").encode();
     let near = history.next().saturating_add_signed(i64::from(input.u8() as i8));
     let sequence = if input.u8() == 0xff { input.u64() } else { near };
@@ -130,7 +147,8 @@ pub fn seeds() -> Seeds {
     let begin = || Script::default().bytes(&[0, 7, 0, 0, 20]);
     // Of our epoch: so far from the next one, so many; from an address, and how much room there is.
     let ask = |script: Script, from: i8, count: u8| script.bytes(&[4, 1, from as u8, 0, count, 0, 1, 9]);
-    let raw = MoldRequest { session: FeedSession::new(STREAM, 1).expect("small").encode(), sequence: 10, count: 4 };
+    let raw =
+        MoldRequest { session: FeedSession::new(STREAM, FIRST_EPOCH).expect("small").encode(), sequence: 10, count: 4 };
     let wide = begin().bytes(&[4, 1, 0, 0xff]).bytes(&u64::MAX.to_le_bytes()).bytes(&[1, 0, 1, 9]);
     let flood = (0..20).fold(begin(), |script, _| ask(script, -10, 10));
     vec![
@@ -142,5 +160,7 @@ pub fn seeds() -> Seeds {
         ("reign", ask(ask(begin(), -5, 2).bytes(&[2]), -5, 2).0),
         // Of the epoch before ours, and of the one after it.
         ("ended", ask(begin().bytes(&[4, 0, 3, 0, 1, 0, 1, 9, 4, 2, 3, 0, 1, 0, 1, 9]), -5, 2).0),
+        // Which log it is.
+        ("identity", ask(begin().bytes(&[4, 3, 3, 0, 1, 0, 1, 9]), -5, 2).0),
     ]
 }

@@ -1,6 +1,7 @@
 //! What `follow` is told. Exactly one of three is followed, and each has flags of its own.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -19,6 +20,27 @@ const FEED: &str = "A feed, as a replica: --feed ADDR:PORT --repair ADDR:PORT --
 const EVENTS: &str = "Public events, to print: --events ADDR:PORT";
 /// The heading of what more than one of them takes.
 const SHARED: &str = "For a feed or public events";
+
+/// The last number that an event can have, as a frame.
+const NUMBER_MAX: u64 = i64::MAX as u64;
+
+/// Where somebody can be asked.
+fn port_address(text: &str) -> Result<SocketAddrV4, String> {
+    match text.parse::<SocketAddrV4>() {
+        Err(_) => Err(format!("{text:?} is no address and port, as 10.0.0.1:7110")),
+        Ok(address) if address.port() == 0 => Err(format!("{address} names port 0, which nobody can be asked at")),
+        Ok(address) => Ok(address),
+    }
+}
+
+/// A log's identity, as it is printed.
+fn log_id(text: &str) -> Result<NonZeroU64, String> {
+    let is_hex = text.len() <= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = is_hex.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+    number
+        .and_then(NonZeroU64::new)
+        .ok_or_else(|| format!("{text:?} is no log's identity: up to 16 hexadecimal digits, not 0"))
+}
 
 #[derive(clap::Args)]
 #[command(
@@ -47,42 +69,54 @@ pub struct FollowArgs {
     )]
     pub feed: Option<FeedPair>,
     /// Who has the log: the appliance's --repair address, and those of other replicas that serve
-    #[arg(long, value_name = "ADDR:PORT[,ADDR:PORT]", value_delimiter = ',', requires = "feed", help_heading = FEED)]
+    #[arg(
+        long, value_name = "ADDR:PORT[,ADDR:PORT]", value_delimiter = ',', value_parser = port_address, requires = "feed",
+        conflicts_with = "events", help_heading = FEED
+    )]
     pub repair: Vec<SocketAddrV4>,
     /// Where the replica's own journal goes; made if it is missing
-    #[arg(long, value_name = "DIR", requires = "feed", help_heading = FEED)]
+    #[arg(long, value_name = "DIR", requires = "feed", conflicts_with = "events", help_heading = FEED)]
     pub dir: Option<PathBuf>,
     /// Serve repairs and catch-up to other replicas: UDP and TCP of this port
-    #[arg(long, value_name = "ADDR:PORT", requires = "feed", help_heading = FEED)]
+    #[arg(long, value_name = "ADDR:PORT", requires = "feed", conflicts_with = "events", help_heading = FEED)]
     pub serve: Option<SocketAddrV4>,
     /// Take snapshots of its own
-    #[arg(long, requires = "feed", help_heading = FEED)]
+    #[arg(long, requires = "feed", conflicts_with = "events", help_heading = FEED)]
     pub snapshots: bool,
     /// Core plan: where its threads run, such as "intake@2:spin|journaler@3|executor@4|feed-server@5"; one that is left out goes anywhere
-    #[arg(long, value_name = "PLAN", value_parser = ReplicaPlan::from_str, requires = "feed", help_heading = FEED)]
+    #[arg(long, value_name = "PLAN", value_parser = ReplicaPlan::from_str, requires = "feed", conflicts_with = "events", help_heading = FEED)]
     pub cores: Option<ReplicaPlan>,
     /// Size of a segment of its journal, in bytes; it keeps a spare one beside it. 64 MiB where not given
-    #[arg(long, value_name = "N", requires = "feed", help_heading = FEED)]
+    #[arg(long, value_name = "N", requires = "feed", conflicts_with = "events", help_heading = FEED)]
     pub segment_bytes: Option<usize>,
     /// Stop once this frame is applied
-    #[arg(long, value_name = "SEQ", requires = "feed", help_heading = FEED)]
+    #[arg(long, value_name = "SEQ", requires = "feed", conflicts_with = "events", help_heading = FEED)]
     pub until: Option<u64>,
     /// Print what a service emits to everybody: the groups (or this box's addresses) and ports of feed A and, if there is one, B
     #[arg(long, value_name = "ADDR:PORT[,ADDR:PORT]", value_parser = FeedPair::from_str, help_heading = EVENTS)]
     pub events: Option<FeedPair>,
     /// Who is asked, by UDP, for events that were lost: the appliance's --events-repair address. Without it they are skipped, and named
-    #[arg(long, value_name = "ADDR:PORT", requires = "events", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS)]
+    #[arg(
+        long, value_name = "ADDR:PORT", requires = "events", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS,
+        value_parser = port_address
+    )]
     pub events_repair: Option<SocketAddrV4>,
     /// The first event wanted; the first that is heard where not given
     #[arg(
         long, value_name = "N", requires_all = ["events", "events_repair"],
         conflicts_with_all = ["ring", "feed"], help_heading = EVENTS,
-        value_parser = clap::value_parser!(u64).range(1..)
+        value_parser = clap::value_parser!(u64).range(1..=NUMBER_MAX)
     )]
     pub from: Option<u64>,
     /// The epoch in which the events before --from were received: where they don't count any more that is said, and begun from what does
     #[arg(long, value_name = "EPOCH", requires = "from", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS)]
     pub from_epoch: Option<u32>,
+    /// The log that the events before --from were received in, as the last line named it: where the repair port serves another, or does
+    /// not tell, that is refused
+    #[arg(
+        long, value_name = "HEX", requires = "from", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS, value_parser = log_id
+    )]
+    pub from_log: Option<NonZeroU64>,
     /// Stop after this many events
     #[arg(long, value_name = "N", requires = "events", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS)]
     pub count: Option<u64>,

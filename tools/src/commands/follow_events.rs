@@ -8,14 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
+use ticktape::Nanos;
 use ticktape::config::{EventsConfig, FeedConfig};
 use ticktape::feed::{ArbiterCounters, MoldRequest, Side};
 use ticktape_nic::udp::{UdpRx, UdpTx};
-use ticktape_nic::{Nic, NicError, Rx, Tx, UdpConfig, UdpNic};
+use ticktape_nic::{Nic, NicError, Rx, TimeOrigin, Tx, UdpConfig, UdpNic};
 use ticktape_tuning::clock;
 
+use super::follow_events_log::Came;
 use super::follow_events_sessions::Sessions;
-use super::follow_events_stream::{Cursor, DATAGRAM_BYTES_MAX, Out, Stream};
+use super::follow_events_stream::{Cursor, DATAGRAM_BYTES_MAX, SILENCE_NS, Stream};
+use super::follow_events_words::{Out, hex};
 use crate::args::{FeedPair, FollowArgs};
 use crate::out::say;
 use crate::service::{AnyService, find};
@@ -34,35 +37,14 @@ struct Line<'a> {
     text: Option<String>,
 }
 
-/// A word about the feed.
-#[derive(Default, Serialize)]
-struct Notice<'a> {
-    notice: &'a str,
-    /// What became of events that were received: `rewound`, or `unproven`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resync: Option<&'static str>,
-    /// In which they were.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    epoch: Option<u32>,
-    /// The event that was due, and the one that comes next.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<u64>,
-}
-
-impl<'a> Notice<'a> {
-    fn resync(notice: &'a str, resync: &'static str, epoch: u32, from: u64, next: u64) -> Self {
-        Notice { notice, resync: Some(resync), epoch: Some(epoch), from: Some(from), next: Some(next) }
-    }
-}
-
 /// The last line of `--json`.
 #[derive(Serialize)]
 struct Last {
     state: &'static str,
     next: u64,
     epoch: u32,
+    /// Where the repair port told it.
+    log: Option<String>,
     events: u64,
     missing: u64,
     taken_back: u64,
@@ -73,18 +55,53 @@ struct Last {
     repaired: u64,
 }
 
+/// A socket, and how far back what is read from it may have come.
+struct Socket {
+    rx: UdpRx,
+    /// When there was nothing in it last.
+    empty_at: Nanos,
+}
+
+impl Socket {
+    fn new(rx: UdpRx) -> Self {
+        Socket { rx, empty_at: clock::monotonic_ns() }
+    }
+
+    /// Takes what has come: when, from whom, and what.
+    fn poll(&mut self, now: Nanos, mut take: impl FnMut(Came, SocketAddrV4, &[u8])) -> usize {
+        let empty_at = self.empty_at;
+        let work = self.rx.poll(now, BURST_MAX, |datagram| {
+            let came = match datagram.origin {
+                TimeOrigin::Poll => Came { after: empty_at.min(now), before: now },
+                _ => Came::at(datagram.received),
+            };
+            take(came, datagram.source, datagram.payload);
+        });
+        if work == 0 {
+            self.empty_at = now;
+        }
+        work
+    }
+}
+
 /// The sockets, and what is known so far.
 struct Receiver<'a> {
     args: &'a FollowArgs,
     service: &'a dyn AnyService,
-    sides: Vec<(Side, UdpRx)>,
-    repairs: (UdpRx, UdpTx),
-    probes: (UdpRx, UdpTx),
+    stream: u32,
+    sides: Vec<(Side, Socket)>,
+    repairs: (Socket, UdpTx),
+    probes: (Socket, UdpTx),
+    logs: (Socket, UdpTx),
     /// What is heard before a session of the stream is believed.
     joining: Sessions,
+    /// Since then; nothing where it was said.
+    joining_since: Option<Nanos>,
     /// From then on.
     events: Option<Stream>,
     printed: u64,
+    /// The one that was printed last, where as many were as are wanted: more may have come.
+    last: Option<u64>,
 }
 
 pub fn run(
@@ -94,7 +111,7 @@ pub fn run(
     services: &[Box<dyn AnyService>],
 ) -> Result<(), Failure> {
     let mut receiver = Receiver::open(args, feed, find(services, args.service.as_deref())?)?;
-    let sides = feed.b.map_or_else(|| feed.a.to_string(), |b| format!("{} and {b}", feed.a));
+    let sides = sides_name(feed);
     // For whoever started it, whatever is done with what it prints: what is sent from here on is heard.
     eprintln!("ticktape: listening on {sides}");
     if !args.json {
@@ -105,12 +122,17 @@ pub fn run(
     while !stop.load(Ordering::Relaxed) && receiver.printed < count {
         let work = receiver.receive();
         receiver.ask();
+        receiver.tell_waiting(&sides)?;
         receiver.print(count)?;
         if work == 0 {
             std::thread::sleep(PAUSE);
         }
     }
     receiver.finish()
+}
+
+fn sides_name(feed: FeedPair) -> String {
+    feed.b.map_or_else(|| feed.a.to_string(), |b| format!("{} and {b}", feed.a))
 }
 
 impl<'a> Receiver<'a> {
@@ -127,43 +149,59 @@ impl<'a> Receiver<'a> {
                 datagram_bytes_max: DATAGRAM_BYTES_MAX,
                 ..UdpConfig::new(side)
             };
-            UdpNic::open(&udp).map_err(|error: NicError| Failure::usage(format!("--events {side}: {error}")))
+            let nic = UdpNic::open(&udp).map_err(|error: NicError| Failure::usage(format!("--events {side}: {error}")));
+            nic.map(|nic| {
+                let (rx, tx) = nic.split();
+                (Socket::new(rx), tx)
+            })
         };
-        let mut sides = vec![(Side::A, open(feed.a)?.split().0)];
+        let mut sides = vec![(Side::A, open(feed.a)?.0)];
         if let Some(b) = feed.b {
-            sides.push((Side::B, open(b)?.split().0));
+            sides.push((Side::B, open(b)?.0));
         }
         let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
-        let (repairs, probes) = (open(any)?.split(), open(any)?.split());
-        let joining = Sessions::new(config.stream(), args.events_repair.is_some());
-        Ok(Receiver { args, service, sides, repairs, probes, joining, events: None, printed: 0 })
+        let (repairs, probes, logs) = (open(any)?, open(any)?, open(any)?);
+        let stream = config.stream();
+        let joining = Sessions::new(stream, args.events_repair.is_some());
+        let joining_since = Some(clock::monotonic_ns());
+        Ok(Receiver {
+            args,
+            service,
+            stream,
+            sides,
+            repairs,
+            probes,
+            logs,
+            joining,
+            joining_since,
+            events: None,
+            last: None,
+            printed: 0,
+        })
     }
 
     /// Takes what has come.
     fn receive(&mut self) -> usize {
         let now = clock::monotonic_ns();
-        let Receiver { args, service, sides, repairs, probes, joining, events, .. } = self;
-        let cursor = Cursor { from: args.from, epoch: args.from_epoch };
+        let Receiver { args, service, sides, probes, joining, events, .. } = self;
+        let cursor = Cursor { from: args.from, epoch: args.from_epoch, log_id: args.from_log };
         let begin = |found| Stream::begin(now, &found, cursor, args.events_repair.is_some());
         let parses = |event: &[u8]| service.describe_output(event).is_some();
         let mut work = 0;
-        for (side, rx) in sides {
-            work += rx.poll(now, BURST_MAX, |datagram| {
-                let packet = datagram.payload;
-                match events {
-                    Some(events) => events.on_packet(now, *side, packet, parses),
-                    // There is none to be heard beside it.
-                    None => *events = joining.on_packet(now, (*side, packet), None, parses).map(begin),
-                }
+        for (side, socket) in sides {
+            work += socket.poll(now, |came, _, packet| match events {
+                Some(events) => events.on_packet(now, came, *side, packet, parses),
+                // There is none to be heard beside it.
+                None => *events = joining.on_packet(now, (*side, packet), None, parses).map(begin),
             });
         }
         // Only who was asked answers.
         let rewinder = args.events_repair;
         if events.is_none() {
-            work += probes.0.poll(now, BURST_MAX, |datagram| {
-                if events.is_none() && Some(datagram.source) == rewinder {
+            work += probes.0.poll(now, |_, source, answer| {
+                if events.is_none() && Some(source) == rewinder {
                     joining.hear_port(now);
-                    *events = joining.on_answer(datagram.payload).map(begin);
+                    *events = joining.on_answer(answer).map(begin);
                 }
             });
             if events.is_none() {
@@ -171,22 +209,34 @@ impl<'a> Receiver<'a> {
             }
             return work;
         }
-        let Some(events) = events else { return work };
-        work += repairs.0.poll(now, BURST_MAX, |datagram| {
-            if Some(datagram.source) == rewinder {
-                events.on_repair(now, datagram.payload);
+        work + self.receive_answers(now)
+    }
+
+    /// Takes what has come from the repair port.
+    fn receive_answers(&mut self, now: Nanos) -> usize {
+        let Receiver { args, repairs, probes, logs, events, .. } = self;
+        let Some(events) = events else { return 0 };
+        let is_port = |source| Some(source) == args.events_repair;
+        let mut work = logs.0.poll(now, |_, source, answer| {
+            if is_port(source) {
+                events.on_log(now, answer);
             }
         });
-        work += probes.0.poll(now, BURST_MAX, |datagram| {
-            if Some(datagram.source) == rewinder {
-                events.on_probed(now, datagram.payload);
+        work += repairs.0.poll(now, |came, source, answer| {
+            if is_port(source) {
+                events.on_repair(now, came, answer);
+            }
+        });
+        work += probes.0.poll(now, |came, source, answer| {
+            if is_port(source) {
+                events.on_probed(now, came, answer);
             }
         });
         events.poll_events(now);
         work
     }
 
-    /// Asks for what is missing, and whether there is anything.
+    /// Asks for what is missing, whether there is anything, and of which log it is.
     fn ask(&mut self) {
         let now = clock::monotonic_ns();
         let Some(rewinder) = self.args.events_repair else { return };
@@ -194,26 +244,40 @@ impl<'a> Receiver<'a> {
             send(&mut self.probes.1, rewinder, || self.joining.poll_probe(now));
             return;
         };
+        send(&mut self.logs.1, rewinder, || events.poll_log(now));
         send(&mut self.repairs.1, rewinder, || events.poll_request(now));
         send(&mut self.probes.1, rewinder, || events.poll_probe(now));
+    }
+
+    /// Says once what is waited for, where that takes long.
+    fn tell_waiting(&mut self, sides: &str) -> Result<(), Failure> {
+        let now = clock::monotonic_ns();
+        let is_long = |since: &mut Nanos| now.saturating_sub(*since) >= SILENCE_NS;
+        if self.events.is_some() || self.joining_since.take_if(is_long).is_none() {
+            return Ok(());
+        }
+        Out::Notice(self.joining.waits_for(sides, self.args.events_repair)).say(self.args.json)
     }
 
     /// Prints what has come, up to the `count`th.
     fn print(&mut self, count: u64) -> Result<(), Failure> {
         let Some(events) = &mut self.events else { return Ok(()) };
-        for out in events.take() {
+        let outs: Vec<Out> = events.take().collect();
+        for out in outs {
             if self.printed >= count {
                 break;
             }
             let (number, bytes) = match out {
                 Out::Event(number, bytes) => (number, bytes),
                 Out::Refused(why) => return Err(Failure::failed(why)),
+                other @ Out::OtherLog { .. } => return self.leave_log(&other),
                 other => {
-                    print_word(&other, self.args.json)?;
+                    other.say(self.args.json)?;
                     continue;
                 }
             };
             self.printed += 1;
+            self.last = (self.printed == count).then_some(number);
             let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             let text = self.service.describe_output(&bytes);
             match self.args.json {
@@ -224,14 +288,41 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
+    /// The repair port serves another log: what was printed ends here; where nothing was, it is begun with that one.
+    fn leave_log(&mut self, word: &Out) -> Result<(), Failure> {
+        if let Some(log_id) = self.args.from_log.filter(|_| self.printed == 0) {
+            let Out::OtherLog { theirs, next, .. } = word else { return Ok(()) };
+            let theirs = hex(*theirs);
+            return Err(Failure::failed(format!(
+                "--from {next} of log {}: CursorUnproven, as the repair port serves log {theirs}: the events before it are none of that one; \
+                 begin from its state as it is, without --from-log and --from-epoch",
+                hex(log_id)
+            )));
+        }
+        if self.printed > 0 {
+            if self.args.json {
+                word.say(true)?;
+            }
+            self.finish()?;
+            return Err(Failure::failed(word.text()));
+        }
+        let Out::OtherLog { theirs, .. } = word else { return Ok(()) };
+        Out::Notice(format!("the log is another now, {}; nothing was printed of the one before", hex(*theirs)))
+            .say(self.args.json)?;
+        self.joining = Sessions::new(self.stream, self.args.events_repair.is_some());
+        (self.joining_since, self.events) = (Some(clock::monotonic_ns()), None);
+        Ok(())
+    }
+
     fn finish(&self) -> Result<(), Failure> {
         let counters = self.events.as_ref().map(Stream::counters).unwrap_or_default();
         let ArbiterCounters { sides: [a, b, repaired], repair, .. } = counters;
         let (taken_back, unproven) = self.events.as_ref().map(Stream::taken_back).unwrap_or_default();
         let last = Last {
             state: "stopped",
-            next: self.events.as_ref().map_or(0, Stream::next_seq),
+            next: self.last.map_or_else(|| self.events.as_ref().map_or(0, Stream::next_seq), |last| last + 1),
             epoch: self.events.as_ref().map_or(0, Stream::epoch),
+            log: self.events.as_ref().and_then(Stream::log_id).map(hex),
             taken_back,
             unproven,
             events: self.printed,
@@ -244,44 +335,18 @@ impl<'a> Receiver<'a> {
         if self.args.json {
             return say!("{}", json::line(&last)?);
         }
-        let Last { next, epoch, events, missing, requests, first_from_a, first_from_b, repaired, .. } = last;
+        let Last { next, epoch, log, events, missing, requests, first_from_a, first_from_b, repaired, .. } = last;
         let counts = match (taken_back, unproven) {
             (0, 0) => String::new(),
             _ => format!("{taken_back} taken back, unproven {unproven} times; "),
         };
-        let cursor = if self.events.is_some() { format!("next is {next} of epoch {epoch}; ") } else { String::new() };
+        let log = log.map_or_else(String::new, |log| format!(" of log {log}"));
+        let cursor =
+            if self.events.is_some() { format!("next is {next} of epoch {epoch}{log}; ") } else { String::new() };
         say!(
             "{events} events: {cursor}{counts}{first_from_a} first from A, {first_from_b} from B, {repaired} repaired in {requests} requests; {missing} lost"
         )
     }
-}
-
-/// Prints a word about the feed.
-fn print_word(word: &Out, json: bool) -> Result<(), Failure> {
-    let (text, resync) = match word {
-        Out::Notice(text) => (text.clone(), None),
-        &Out::TakenBack { epoch, from, next } => (
-            format!(
-                "events {next} to {} were taken back: they were lost with epoch {epoch}, and others have their numbers",
-                from - 1
-            ),
-            Some(("rewound", epoch, from, next)),
-        ),
-        &Out::Unproven { epoch, next } => (
-            format!(
-                "unproven: whether the events before {next}, of epoch {epoch}, still count nobody who was asked can tell"
-            ),
-            Some(("unproven", epoch, next, next)),
-        ),
-        Out::Event(..) | Out::Refused(_) => return Ok(()),
-    };
-    if !json {
-        return say!("{text}");
-    }
-    let notice = resync.map_or(Notice { notice: &text, ..Notice::default() }, |(what, epoch, from, next)| {
-        Notice::resync(&text, what, epoch, from, next)
-    });
-    say!("{}", json::line(&notice)?)
 }
 
 /// Sends requests as long as there is room. One that finds none has a deadline, and comes again.

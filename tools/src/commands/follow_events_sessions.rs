@@ -9,8 +9,10 @@
 //! What this keeps out is a packet that strayed or was forged once; whoever can send from the repair port's address, or repeatedly where
 //! nobody can be asked or nobody answers, is believed.
 
+use std::net::SocketAddrV4;
+
 use ticktape::Nanos;
-use ticktape::feed::{FeedSession, MoldPacket, MoldRequest, Side};
+use ticktape::feed::{FeedSession, MoldPacket, MoldRequest, Side, StreamName};
 
 use super::follow_events_stream::{WINDOW_EVENTS, place};
 
@@ -69,6 +71,8 @@ pub struct Sessions {
     asked_at: Option<Nanos>,
     /// When the repair port last said anything.
     port_heard_at: Option<Nanos>,
+    /// Another stream whose packets came.
+    foreign: Option<u32>,
     /// Whoever forges must not be able to time what it strikes.
     chance: u64,
 }
@@ -76,7 +80,8 @@ pub struct Sessions {
 impl Sessions {
     /// Nothing was heard of a stream yet.
     pub const fn new(stream: u32, has_rewinder: bool) -> Self {
-        Sessions { stream, has_rewinder, heard: Vec::new(), asked_at: None, port_heard_at: None, chance: 1 }
+        let heard = Vec::new();
+        Sessions { stream, has_rewinder, heard, asked_at: None, port_heard_at: None, foreign: None, chance: 1 }
     }
 
     /// The repair port said something, whatever it was.
@@ -95,7 +100,11 @@ impl Sessions {
     ) -> Option<Found> {
         let packet = MoldPacket::parse(datagram).ok()?;
         let (name, sequence) = place(&packet);
-        let session = FeedSession::parse(name).ok().filter(|session| session.stream() == self.stream)?;
+        let session = FeedSession::parse(name).ok()?;
+        if session.stream() != self.stream {
+            self.foreign = Some(session.stream());
+            return None;
+        }
         if ours.is_some_and(|(ours, _)| session.epoch() <= ours.epoch()) {
             return None;
         }
@@ -119,6 +128,31 @@ impl Sessions {
             heard.packets.push((side, datagram.to_vec()));
         }
         self.is_agreed(now, at, ours).then(|| self.believe(at, None))
+    }
+
+    /// What is waited for, for people, where nothing is believed yet.
+    pub fn waits_for(&self, sides: &str, rewinder: Option<SocketAddrV4>) -> String {
+        let stream = StreamName(self.stream.into());
+        let heard = self.heard.iter().max_by_key(|heard| heard.times).map(|heard| heard.session.epoch());
+        match (heard, rewinder.filter(|_| self.port_heard_at.is_some()), self.foreign) {
+            (Some(epoch), Some(rewinder), _) => format!(
+                "epoch {epoch} of stream {stream} is heard on {sides}, but the repair port {rewinder} does not serve it: is that the same \
+                 appliance's --events-repair?"
+            ),
+            (Some(epoch), None, _) => {
+                format!("one packet of epoch {epoch} was heard on {sides}: it is believed once a second one agrees")
+            }
+            (None, _, Some(foreign)) => {
+                let foreign = StreamName(foreign.into());
+                format!(
+                    "stream {foreign} is heard on {sides}, and {stream} is waited for: give its --stream, or another address"
+                )
+            }
+            (None, _, None) => format!(
+                "nothing was heard on {sides}: is that where the appliance's --events go, and, of a group, --interface the one that it \
+                 comes in by?"
+            ),
+        }
     }
 
     /// A session that two packets agree about, and the repair port has by now been asked about in vain.

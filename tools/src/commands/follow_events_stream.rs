@@ -1,16 +1,17 @@
 //! What a receiver of public events believes: an arbiter that is told nothing but what a message or the repair port bears out.
 //!
 //! ```text
-//!  A, B ─► within the window ─► arbiter ─► in order
-//!      └─► beyond it, or given up: what does the repair port have of the next number?
-//!            it has it ─► asked for window by window      it begins later ─► what is before that is lost
-//!            nothing, or no answer ─► on to what really came, or on as before
+//!  A, B, repair port ─► of the same log? ─► a gap before it? ─► no: in order
+//!                                               └─► [`gaps`]: what does the repair port have?
 //! ```
 //!
 //! Invariant: a heartbeat alone, whatever it says, never makes the stream skip a number or change its epoch.
 //! Invariant: no packet alone changes the epoch; the repair port bears it out, or a second packet where nobody answers.
 //! Invariant: under a new epoch nothing is printed before it is told whether what was printed still counts: proven by the repair port, or
 //! taken back, or said to be unproven.
+//! Invariant: once the repair port has told another log, nothing is printed any more.
+
+use std::num::NonZeroU64;
 
 use ticktape::Nanos;
 use ticktape::feed::{
@@ -18,50 +19,25 @@ use ticktape::feed::{
     Verdict,
 };
 
+use super::follow_events_log::{Came, LogGate, Told, Way};
+use super::follow_events_lower::Lower;
 use super::follow_events_sessions::{Found, Sessions};
+use super::follow_events_words::Out;
+
+#[path = "follow_events_gaps.rs"]
+mod gaps;
+
+use gaps::Gaps;
 
 /// The largest datagram that carries events: a jumbo frame.
 pub const DATAGRAM_BYTES_MAX: usize = 8_972;
 /// Events that may wait for those before them, and be repaired at a time. Memory for as many of the largest is asked for, and little
 /// of it touched.
 pub const WINDOW_EVENTS: u64 = 1 << 15;
-/// Packets with messages near each other, beyond the window, that make up for a repair port that has nothing: one may be forged.
-const FAR_BELIEVED: u32 = 3;
-/// How long a probe is waited for, in ns: many round trips.
-const PROBE_NS: u64 = 50_000_000;
-/// How often it is sent.
-const PROBES_MAX: u32 = 4;
-/// The least time from a probe that brought nothing to the next, in ns: whoever forges must not make us ask without end.
-const QUIET_NS: u64 = 100_000_000;
 /// Without any packet for so long, silence is worth a word, in ns.
-const SILENCE_NS: u64 = 3_000_000_000;
-
-/// What is to be printed, in order.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Out {
-    /// An event, with its number.
-    Event(u64, Vec<u8>),
-    /// A word about the feed.
-    Notice(String),
-    /// The numbers went back: events `next .. from` of this epoch never happened, and others come in their place.
-    TakenBack {
-        /// In which they were received.
-        epoch: u32,
-        /// The event that was due.
-        from: u64,
-        /// The event that comes next.
-        next: u64,
-    },
-    /// Whether the events before `next`, of this epoch, still count can't be told.
-    Unproven {
-        /// In which they were received.
-        epoch: u32,
-        /// The event that comes next.
-        next: u64,
-    },
-    /// A cursor that was brought along can't be gone on from.
-    Refused(String),
-}
+pub const SILENCE_NS: u64 = 3_000_000_000;
+/// A heartbeat so long after the end of the session, in ns, was not merely late.
+const LATE_NS: u64 = 100_000_000;
 
 /// Where a stream is to begin.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,57 +46,60 @@ pub struct Cursor {
     pub from: Option<u64>,
     /// The epoch in which those before it were received, where that is to be asked about.
     pub epoch: Option<u32>,
+    /// The log that they are of, where that is to be asked about.
+    pub log_id: Option<NonZeroU64>,
 }
 
-/// Messages beyond the window, while the next one was `next_seq`.
+/// Where the stream was when an epoch was believed that nobody bore out.
 #[derive(Clone, Copy)]
-struct Far {
-    next_seq: u64,
-    sequence: u64,
-    count: u32,
-}
-
-/// A request whose answer tells what the repair port has.
-#[derive(Clone, Copy)]
-struct Probe {
-    sequence: u64,
-    deadline: Nanos,
-    sent: u32,
+struct Base {
+    /// The epoch before it, and the event that was due; none where it was the first.
+    earlier: Option<(FeedSession, u64)>,
 }
 
 /// One stream of events. See the module.
 pub struct Stream {
     arbiter: Arbiter,
     has_rewinder: bool,
+    cursor: Cursor,
     out: Vec<Out>,
-    missing: u64,
-    /// Numbers before this exist, somebody said.
-    word: u64,
-    far: Option<Far>,
-    far_heard_at: Option<Nanos>,
-    /// What the arbiter gave up.
-    stuck: Option<(u64, u64)>,
-    /// Newer epochs that were heard of.
+    gaps: Gaps,
+    /// Which log it is of.
+    log: LogGate,
+    /// The repair port told another, or nothing where it had to.
+    is_over: bool,
+    is_silence_told: bool,
+    /// Newer epochs that were heard of, and lower ones.
     newer: Sessions,
+    lower: Lower,
+    base: Option<Base>,
+    begun_at: Nanos,
+    /// That the feed is not where it was to be begun was told, or does not matter.
+    is_place_told: bool,
     /// When the epoch that is listened to was last heard.
     heard_at: Nanos,
     /// One above the highest number that was heard in it.
     heard_next: u64,
+    /// When its end was told, and the number that would come next.
+    ended: Option<(Nanos, u64)>,
+    /// Events of it that were printed.
+    printed: u64,
     /// Whether what was received in an earlier epoch counts: nothing is printed until that is told.
     proof: Option<Proof>,
     /// It was brought along.
     is_saved: bool,
     taken_back: u64,
     unproven: u64,
-    probe: Option<Probe>,
-    quiet_until: Nanos,
 }
 
 impl Stream {
     /// A stream that begins where the cursor says, or where `found` does.
     pub fn begin(now: Nanos, found: &Found, cursor: Cursor, has_rewinder: bool) -> Self {
-        let mut stream = Stream::new(found.session, cursor.from.unwrap_or(found.from), has_rewinder);
-        stream.heard_at = now;
+        let mut stream = Stream::new(now, found.session, cursor.from.unwrap_or(found.from), has_rewinder);
+        stream.cursor = cursor;
+        stream.is_place_told = cursor.from.is_none();
+        stream.log = LogGate::new(now, found.session.stream(), has_rewinder, cursor.log_id);
+        stream.base = found.unanswered.then_some(Base { earlier: None });
         let (present, next) = (found.session.epoch(), stream.next_seq());
         if let Some(epoch) = cursor.epoch.filter(|&epoch| epoch != present && next > 1) {
             stream.is_saved = true;
@@ -134,7 +113,7 @@ impl Stream {
     }
 
     /// A stream that goes on with `next_seq`.
-    pub fn new(session: FeedSession, next_seq: u64, has_rewinder: bool) -> Self {
+    pub fn new(now: Nanos, session: FeedSession, next_seq: u64, has_rewinder: bool) -> Self {
         let arbiter = Arbiter::new(&ArbiterConfig {
             stream: session.stream(),
             epoch_min: session.epoch(),
@@ -147,21 +126,25 @@ impl Stream {
         Stream {
             arbiter,
             has_rewinder,
+            cursor: Cursor::default(),
             out: Vec::new(),
-            missing: 0,
-            word: 0,
-            far: None,
-            far_heard_at: None,
-            stuck: None,
+            gaps: Gaps::default(),
+            log: LogGate::new(now, session.stream(), has_rewinder, None),
+            is_over: false,
+            is_silence_told: false,
             newer: Sessions::new(session.stream(), has_rewinder),
-            heard_at: 0,
+            lower: Lower::default(),
+            base: None,
+            begun_at: now,
+            is_place_told: true,
+            heard_at: now,
             heard_next: 0,
+            ended: None,
+            printed: 0,
             proof: None,
             is_saved: false,
             taken_back: 0,
             unproven: 0,
-            probe: None,
-            quiet_until: 0,
         }
     }
 
@@ -172,7 +155,7 @@ impl Stream {
 
     /// Events that were declared lost.
     pub const fn missing(&self) -> u64 {
-        self.missing
+        self.gaps.missing()
     }
 
     /// Events that were taken back after they were printed, and how often it could not be told whether any were.
@@ -183,6 +166,11 @@ impl Stream {
     /// The epoch that the printed events are known to be of, or were said not to be.
     pub fn epoch(&self) -> u32 {
         self.proof.map_or(self.arbiter.session(), |proof| proof.session()).epoch()
+    }
+
+    /// The log that they are of, as far as anybody told.
+    pub const fn log_id(&self) -> Option<NonZeroU64> {
+        self.log.log_id()
     }
 
     /// The next number to print.
@@ -196,51 +184,117 @@ impl Stream {
     }
 
     /// A datagram of a side. `parses` says whether a message is one of the service's.
-    pub fn on_packet(&mut self, now: Nanos, side: Side, datagram: &[u8], parses: impl Fn(&[u8]) -> bool) {
-        let ours = Some((self.arbiter.session(), self.heard_at));
-        if let Some(found) = self.newer.on_packet(now, (side, datagram), ours, parses) {
+    pub fn on_packet(&mut self, now: Nanos, came: Came, side: Side, datagram: &[u8], parses: impl Fn(&[u8]) -> bool) {
+        let present = self.arbiter.session();
+        if let Some(found) = self.newer.on_packet(now, (side, datagram), Some((present, self.heard_at)), parses) {
             self.adopt(now, &found);
             return;
         }
-        self.hear(now, side, datagram);
-    }
-
-    /// A datagram of a side, of whatever session.
-    fn hear(&mut self, now: Nanos, side: Side, datagram: &[u8]) {
-        if let Ok(packet) = MoldPacket::parse(datagram) {
-            let limit = self.next_seq().saturating_add(WINDOW_EVENTS);
-            let (name, sequence) = place(&packet);
-            let is_ours = *name == self.arbiter.session().encode();
-            let count = if let MoldPacket::Messages { count, .. } = packet { count } else { 0 };
-            if is_ours {
+        let Ok(packet) = MoldPacket::parse(datagram) else { return };
+        let (name, sequence) = place(&packet);
+        match FeedSession::parse(name) {
+            Ok(session) if session == present => {
                 self.heard_at = now;
-                self.heard_next = self.heard_next.max(sequence.saturating_add(count.into()));
+                self.pass(now, came, Way::Feed(side), datagram);
             }
-            if is_ours && sequence > limit {
-                self.far_heard_at = Some(now);
-                self.word = self.word.max(sequence.saturating_add(count.into()));
-                if !matches!(packet, MoldPacket::Messages { .. }) || !self.on_far(sequence) {
-                    return;
-                }
+            Ok(session) if session.stream() == present.stream() && session.epoch() < present.epoch() => {
+                self.lower.on_packet(now, session, sequence, self.heard_at);
             }
+            _ => {}
         }
-        self.feed(now, side, datagram);
     }
 
-    /// A datagram of the repair port, but an answer to a probe.
-    pub fn on_repair(&mut self, now: Nanos, datagram: &[u8]) {
+    /// A datagram of the repair port, on the socket of the repairs.
+    pub fn on_repair(&mut self, now: Nanos, came: Came, datagram: &[u8]) {
         self.newer.hear_port(now);
-        // That an epoch is over is told with the next one.
-        if !matches!(MoldPacket::parse(datagram), Ok(MoldPacket::EndOfSession { .. })) {
-            self.feed(now, Side::Repair, datagram);
+        self.pass(now, came, Way::Repair, datagram);
+    }
+
+    /// A datagram of the repair port, on the socket of the probes.
+    pub fn on_probed(&mut self, now: Nanos, came: Came, datagram: &[u8]) {
+        self.newer.hear_port(now);
+        self.pass(now, came, Way::Probed, datagram);
+    }
+
+    /// A datagram of the repair port, on the socket that it was asked from which log it serves.
+    pub fn on_log(&mut self, now: Nanos, datagram: &[u8]) {
+        self.newer.hear_port(now);
+        if let Some(Told::Other { ours, theirs }) = self.log.on_answer(datagram) {
+            if !self.is_over {
+                self.out.push(Out::OtherLog { ours, theirs, next: self.next_seq() });
+            }
+            self.is_over = true;
+        }
+        self.take_kept(now);
+    }
+
+    /// A datagram is looked at once it is known to be of the log.
+    fn pass(&mut self, now: Nanos, came: Came, way: Way, datagram: &[u8]) {
+        if !self.is_over && self.log.on_datagram(now, came, way, datagram) {
+            self.look_at(now, way, datagram);
+        }
+    }
+
+    fn take_kept(&mut self, now: Nanos) {
+        if let Some(log_id) = self.cursor.log_id.filter(|_| self.log.is_mute() && !self.is_over) {
+            self.is_over = true;
+            self.out.push(Out::Refused(format!(
+                "--from {} of log {log_id:016x}: CursorUnproven, as the repair port does not tell which log it serves: begin from the state \
+                 as it is, without --from-log",
+                self.next_seq()
+            )));
+        }
+        while let Some((way, datagram)) = self.log.pop().filter(|_| !self.is_over) {
+            self.look_at(now, way, &datagram);
+        }
+    }
+
+    fn look_at(&mut self, now: Nanos, way: Way, datagram: &[u8]) {
+        match way {
+            Way::Feed(side) => self.hear(now, side, datagram),
+            Way::Repair => self.look_at_repair(now, datagram),
+            Way::Probed => self.look_at_probed(now, datagram),
+        }
+    }
+
+    /// A datagram of a side, of the log.
+    fn hear(&mut self, now: Nanos, side: Side, datagram: &[u8]) {
+        let Ok(packet) = MoldPacket::parse(datagram) else { return };
+        let (name, sequence) = place(&packet);
+        if *name != self.arbiter.session().encode() {
+            return;
+        }
+        let (count, is_end) = match packet {
+            MoldPacket::Messages { count, .. } => (count, false),
+            MoldPacket::Heartbeat { .. } => (0, false),
+            MoldPacket::EndOfSession { .. } => (0, true),
+        };
+        let end = sequence.saturating_add(count.into());
+        self.heard_next = self.heard_next.max(end);
+        if !is_end {
+            self.unsay_end(now, end);
+        }
+        if self.hear_ahead(now, side, sequence, count) {
+            self.feed(now, side, datagram);
+        }
+    }
+
+    /// What comes after the end of the session takes it back.
+    fn unsay_end(&mut self, now: Nanos, end: u64) {
+        let goes_on = |&mut (told_at, next): &mut (Nanos, u64)| end > next || now.saturating_sub(told_at) >= LATE_NS;
+        if self.ended.take_if(goes_on).is_some() {
+            self.arbiter.forget_end();
+            let word = "the appliance had not stopped: its session goes on after an end was heard";
+            self.out.push(Out::Notice(word.to_string()));
         }
     }
 
     fn feed(&mut self, now: Nanos, side: Side, datagram: &[u8]) {
-        let (out, may_print) = (&mut self.out, self.proof.is_none());
+        let (out, printed, may_print) = (&mut self.out, &mut self.printed, self.proof.is_none());
         self.arbiter.on_packet(now, side, datagram, |number, event| {
             if may_print {
                 out.push(Out::Event(number, event.to_vec()));
+                *printed += 1;
             }
             may_print
         });
@@ -248,9 +302,10 @@ impl Stream {
 
     /// Prints what waited for its turn.
     fn deliver(&mut self) {
-        let out = &mut self.out;
+        let (out, printed) = (&mut self.out, &mut self.printed);
         self.arbiter.poll_deliver(0, |number, event| {
             out.push(Out::Event(number, event.to_vec()));
+            *printed += 1;
             true
         });
     }
@@ -258,8 +313,13 @@ impl Stream {
     fn adopt(&mut self, now: Nanos, found: &Found) {
         let (epoch, from, next) = (found.session.epoch(), found.from, self.next_seq());
         let earlier = self.proof.take().map_or(self.arbiter.session(), |proof| proof.session());
+        if found.unanswered {
+            self.base = self.base.or(Some(Base { earlier: Some((earlier, next)) }));
+        } else {
+            self.base = None;
+        }
         self.arbiter.adopt_session(epoch);
-        (self.word, self.far, self.stuck, self.probe, self.heard_next) = (0, None, None, None, 0);
+        self.begin_session(now);
         self.out.push(Out::Notice(format!("epoch {epoch} begins with event {from}")));
         if next > 1 && self.has_rewinder && !found.unanswered {
             self.proof = Some(Proof::new(earlier, next));
@@ -271,6 +331,43 @@ impl Stream {
             self.leave_unproven(earlier.epoch());
         }
         self.take_in(now, found);
+    }
+
+    /// Nothing that was known of the session before matters now.
+    fn begin_session(&mut self, now: Nanos) {
+        self.gaps.begin_session();
+        (self.heard_next, self.heard_at, self.ended, self.printed) = (0, now, None, 0);
+        self.lower = Lower::default();
+        self.log.begin_session(now);
+    }
+
+    /// The epoch that is listened to is none of the log: back to `session`, of which the repair port names event `at`, or the feed alone.
+    fn go_back(&mut self, now: Nanos, session: FeedSession, at: u64) {
+        let (left, reached) = (self.arbiter.session().epoch(), self.next_seq());
+        let base = self.base.take();
+        let earlier = base.and_then(|base| base.earlier).filter(|(earlier, _)| earlier.epoch() <= session.epoch());
+        self.proof = None;
+        let next = match (earlier, base) {
+            (Some((_, next)), _) => next,
+            (None, Some(Base { earlier: None })) => self.cursor.from.unwrap_or(at),
+            (None, _) => at.min(reached),
+        };
+        self.taken_back += self.printed;
+        let (present, events) = (session.epoch(), self.printed);
+        self.out.push(Out::Left { epoch: left, present, events, from: reached, next });
+        self.arbiter.leave_session(session.epoch(), next);
+        self.newer = Sessions::new(session.stream(), self.has_rewinder);
+        self.begin_session(now);
+        match (earlier, base) {
+            (Some((earlier, _)), _) if earlier != session && next > 1 && self.has_rewinder => {
+                self.proof = Some(Proof::new(earlier, next));
+            }
+            (Some((earlier, _)), _) if earlier != session && next > 1 => self.leave_unproven(earlier.epoch()),
+            (Some(_), _) | (None, Some(Base { earlier: None })) => {}
+            // Not even what was borne out before is of the log as it is now.
+            (None, _) => self.leave_unproven(left),
+        }
+        self.want(at);
     }
 
     /// What the repair port says of what was printed, or that it says nothing.
@@ -294,7 +391,7 @@ impl Stream {
         self.out.push(Out::TakenBack { epoch, from, next });
         self.arbiter.skip_to(next);
         // What was heard meanwhile is to be repaired, window by window.
-        self.word = self.word.max(self.heard_next);
+        self.want(self.heard_next);
         self.arbiter.want(now, self.heard_next);
     }
 
@@ -318,166 +415,114 @@ impl Stream {
                 format!("the repair port does not answer: epoch {} is the feed's word alone", found.session.epoch());
             self.out.push(Out::Notice(notice));
         }
-        found.packets.iter().for_each(|(side, datagram)| self.hear(now, *side, datagram));
-    }
-
-    /// Messages beyond the window; whether the stream went on to them.
-    fn on_far(&mut self, sequence: u64) -> bool {
-        let next_seq = self.next_seq();
-        let before =
-            self.far.filter(|far| far.next_seq == next_seq && far.sequence.abs_diff(sequence) <= WINDOW_EVENTS);
-        let count = before.map_or(0, |far| far.count) + 1;
-        self.far = Some(Far { next_seq, sequence, count });
-        let is_believed = !self.has_rewinder && count >= FAR_BELIEVED;
-        if is_believed {
-            self.lose(sequence);
-        }
-        is_believed
-    }
-
-    /// Numbers up to `to` are lost, but those that are held.
-    fn lose(&mut self, to: u64) {
-        while self.next_seq() < to {
-            let next_seq = self.next_seq();
-            let end = self.arbiter.next_held().map_or(to, |held| held.min(to));
-            if end > next_seq {
-                self.missing += end - next_seq;
-                let last = end - 1;
-                let lost = format!("events {next_seq} to {last} are lost: nobody who was asked has them");
-                self.out.push(Out::Notice(lost));
-                self.arbiter.skip_to(end);
-            }
-            self.deliver();
+        for (side, datagram) in &found.packets {
+            self.pass(now, Came::at(now), Way::Feed(*side), datagram);
         }
     }
 
     /// The next request to send for repairs.
     pub fn poll_request(&mut self, now: Nanos) -> Option<MoldRequest> {
+        if self.is_over || self.gaps.is_resting(now) {
+            return None;
+        }
         self.arbiter.poll_request(now).map(|(_, request)| request)
+    }
+
+    /// The next request that asks which log is served, from a socket of its own: what comes there is for [`Stream::on_log`].
+    pub fn poll_log(&mut self, now: Nanos) -> Option<MoldRequest> {
+        if self.is_over {
+            return None;
+        }
+        let request = self.log.poll_ask(now);
+        if self.log.is_silent() != self.is_silence_told {
+            self.is_silence_told = self.log.is_silent();
+            if self.is_silence_told {
+                let word =
+                    "the repair port no longer answers: that the events are of the same log is the feed's word alone";
+                self.out.push(Out::Notice(word.to_string()));
+            }
+        }
+        self.take_kept(now);
+        request
     }
 
     /// The next probe to send, from a socket of its own: what comes there is for [`Stream::on_probed`].
     pub fn poll_probe(&mut self, now: Nanos) -> Option<MoldRequest> {
+        if self.is_over {
+            return None;
+        }
         if let Some(about_newer) = self.newer.poll_probe(now) {
             return Some(about_newer);
         }
-        if let Some(proof) = &mut self.proof {
+        if let Some(about_lower) = self.lower.poll_probe(now).filter(|_| self.has_rewinder) {
+            return Some(about_lower);
+        }
+        if let Some(proof) = self.proof.as_mut().filter(|_| self.log.knows_session()) {
             if proof.is_over(now) {
                 self.settle(now, Verdict::Unproven);
                 return None;
             }
             return proof.poll_request(now);
         }
-        if let Some(probe) = &mut self.probe {
-            if now < probe.deadline {
-                return None;
-            }
-            if probe.sent == PROBES_MAX {
-                self.probe = None;
-                self.on_nothing(now);
-                return None;
-            }
-            (probe.sent, probe.deadline) = (probe.sent + 1, now + PROBE_NS);
-        } else {
-            if !self.has_rewinder || now < self.quiet_until || !self.is_behind() {
-                return None;
-            }
-            self.probe = Some(Probe { sequence: self.next_seq(), deadline: now + PROBE_NS, sent: 1 });
-        }
-        let session = self.arbiter.session().encode();
-        self.probe.map(|probe| MoldRequest { session, sequence: probe.sequence, count: 1 })
-    }
-
-    /// Whether the next number is missing and not being asked for.
-    fn is_behind(&mut self) -> bool {
-        let next_seq = self.next_seq();
-        self.stuck = self.stuck.filter(|&(_, to)| next_seq < to);
-        let is_idle = self.arbiter.known_next() == next_seq && self.word > next_seq;
-        is_idle || self.stuck.is_some_and(|(from, _)| from <= next_seq)
-    }
-
-    /// A datagram of the repair port, on the socket of the probes.
-    pub fn on_probed(&mut self, now: Nanos, datagram: &[u8]) {
-        let Ok(packet) = MoldPacket::parse(datagram) else { return };
-        self.newer.hear_port(now);
-        if let MoldPacket::EndOfSession { .. } = packet {
-            if let Some(verdict) = self.proof.and_then(|proof| proof.on_answer(datagram)) {
-                self.settle(now, verdict);
-            }
-            return;
-        }
-        let (name, sequence) = place(&packet);
-        if *name != self.arbiter.session().encode() {
-            if let Some(found) = self.newer.on_answer(datagram) {
-                self.adopt(now, &found);
-            }
-            return;
-        }
-        let Some(probe) = self.probe.take() else { return };
-        if self.next_seq() != probe.sequence {
-            return;
-        }
-        match packet {
-            MoldPacket::Messages { .. } => {
-                let to = self.stuck.take().map_or(self.word, |(_, to)| to.max(self.word));
-                // What was given up is asked for again.
-                self.arbiter.skip_to(probe.sequence);
-                self.feed(now, Side::Repair, datagram);
-                self.arbiter.want(now, to);
-            }
-            _ if sequence > probe.sequence => {
-                self.stuck = None;
-                self.lose(sequence);
-            }
-            _ => self.on_nothing(now),
-        }
-    }
-
-    /// Nobody has the next number: on to what really came, or on as if nothing had been said.
-    fn on_nothing(&mut self, now: Nanos) {
-        self.quiet_until = now + QUIET_NS;
-        let next_seq = self.next_seq();
-        let far = self.far.filter(|far| far.next_seq == next_seq && far.count >= FAR_BELIEVED);
-        let is_stuck = self.stuck.take().is_some();
-        match (self.arbiter.next_held().filter(|_| is_stuck), far) {
-            (Some(held), _) => self.lose(held),
-            (None, Some(far)) => self.lose(far.sequence),
-            (None, None) => {
-                self.word = 0;
-                if is_stuck {
-                    self.arbiter.skip_to(next_seq);
-                }
-            }
-        }
+        if self.proof.is_some() { None } else { self.poll_gap_probe(now) }
     }
 
     /// Turns what the arbiter says into notices and probes.
     pub fn poll_events(&mut self, now: Nanos) {
+        if self.is_over {
+            return;
+        }
         if let Some(found) = self.newer.poll_unanswered(now, Some((self.arbiter.session(), self.heard_at))) {
             self.adopt(now, &found);
         }
         if !self.has_rewinder {
+            if let Some((session, at)) = self.lower.agreed(now, self.heard_at) {
+                self.go_back(now, session, at);
+            }
             // Gaps become due; nobody can be asked, so they are given up at once.
             while self.arbiter.poll_request(now).is_some() {}
         }
         while let Some(event) = self.arbiter.poll_event(now) {
-            let notice = match event {
-                FeedEvent::Unrepairable { from, count } => {
-                    self.stuck = Some((from, from.saturating_add(count)));
-                    if !self.has_rewinder {
-                        self.on_nothing(now);
-                    }
-                    continue;
-                }
+            match event {
+                FeedEvent::Unrepairable { from, count } => self.on_unrepairable(now, from, count),
                 // Each packet of one is looked at as it comes.
-                FeedEvent::NewSession { .. } => continue,
-                FeedEvent::EndOfSession { next } => format!("the appliance has stopped; event {next} would be next"),
-                FeedEvent::Silent { .. } if self.far_heard_at.is_some_and(|at| now.saturating_sub(at) < SILENCE_NS) => {
-                    continue;
+                FeedEvent::NewSession { .. } => {}
+                FeedEvent::EndOfSession { next } => {
+                    self.ended = Some((now, next));
+                    let word = format!("the appliance has stopped; event {next} would be next");
+                    self.out.push(Out::Notice(word));
                 }
-                FeedEvent::Silent { for_ns } => format!("nothing was heard for {} s", for_ns / 1_000_000_000),
-            };
-            self.out.push(Out::Notice(notice));
+                FeedEvent::Silent { for_ns } => self.on_silence(now, for_ns),
+            }
+        }
+        self.tell_place(now);
+    }
+
+    fn on_silence(&mut self, now: Nanos, for_ns: u64) {
+        let seconds = for_ns / 1_000_000_000;
+        let word = match self.lower.heard(now) {
+            Some(lower) => format!(
+                "nothing was heard of epoch {} for {seconds} s, but epoch {} is heard",
+                self.arbiter.session().epoch(),
+                lower.epoch()
+            ),
+            None if self.gaps.was_far_heard(now) => return,
+            None => format!("nothing was heard for {seconds} s"),
+        };
+        self.out.push(Out::Notice(word));
+    }
+
+    /// Says once where the feed is, where that is not where it was to be begun.
+    fn tell_place(&mut self, now: Nanos) {
+        if self.is_place_told || now.saturating_sub(self.begun_at) < SILENCE_NS {
+            return;
+        }
+        self.is_place_told = true;
+        let (next, from) = (self.heard_next, self.next_seq());
+        if self.printed == 0 && next > 0 && next < from {
+            let word =
+                format!("the feed's next event is {next}, and --from is {from}: nothing is printed until that comes");
+            self.out.push(Out::Notice(word));
         }
     }
 }
@@ -494,3 +539,7 @@ pub fn place<'a>(packet: &MoldPacket<'a>) -> (&'a SessionName, u64) {
 #[cfg(test)]
 #[path = "follow_events_stream_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "follow_events_forged_tests.rs"]
+mod forged_tests;

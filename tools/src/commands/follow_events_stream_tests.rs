@@ -1,16 +1,16 @@
-use ticktape::feed::{Packer, end_of_session};
+use ticktape::feed::{LOG_EPOCH, Packer, end_of_session, log_identity};
 
 use super::*;
 
-const MS: u64 = 1_000_000;
+pub const MS: u64 = 1_000_000;
 const STREAM: u32 = 7;
 
-fn session(epoch: u32) -> FeedSession {
+pub fn session(epoch: u32) -> FeedSession {
     FeedSession::new(STREAM, epoch).unwrap()
 }
 
 /// Messages `from .. to`; a heartbeat where there are none.
-fn packet(epoch: u32, from: u64, to: u64) -> Vec<u8> {
+pub fn packet(epoch: u32, from: u64, to: u64) -> Vec<u8> {
     let mut packer = Packer::new(session(epoch).encode(), from, DATAGRAM_BYTES_MAX);
     assert!((from..to).all(|number| packer.push(&number.to_le_bytes())));
     packer.packet().to_vec()
@@ -18,15 +18,20 @@ fn packet(epoch: u32, from: u64, to: u64) -> Vec<u8> {
 
 /// A repair port that has `first .. next` of an epoch, and knows where earlier ones ended.
 #[derive(Default)]
-struct Port {
-    epoch: u32,
-    first: u64,
-    next: u64,
-    ended: Vec<(u32, u64)>,
+pub struct Port {
+    pub epoch: u32,
+    pub first: u64,
+    pub next: u64,
+    pub ended: Vec<(u32, u64)>,
+    /// Which log it serves; one of before there were identities does not tell.
+    pub log: Option<NonZeroU64>,
 }
 
 impl Port {
     fn answer(&self, request: &MoldRequest) -> Option<Vec<u8>> {
+        if let Some(log) = self.log.filter(|_| request.session == session(LOG_EPOCH).encode()) {
+            return Some(log_identity(&request.session, log).to_vec());
+        }
         if request.session != session(self.epoch).encode() {
             let ended = self.ended.iter().find(|&&(epoch, _)| request.session == session(epoch).encode());
             let present = || packet(self.epoch, self.next, self.next);
@@ -43,36 +48,42 @@ impl Port {
 }
 
 /// A stream, and what it printed.
-struct Print {
-    stream: Stream,
-    now: Nanos,
-    events: Vec<u64>,
-    notices: Vec<String>,
+pub struct Print {
+    pub stream: Stream,
+    pub now: Nanos,
+    pub events: Vec<u64>,
+    pub notices: Vec<String>,
 }
 
 impl Print {
-    fn new(next_seq: u64, has_rewinder: bool) -> Self {
-        let stream = Stream::new(session(1), next_seq, has_rewinder);
+    pub fn new(next_seq: u64, has_rewinder: bool) -> Self {
+        let stream = Stream::new(MS, session(1), next_seq, has_rewinder);
         Print { stream, now: MS, events: Vec::new(), notices: Vec::new() }
     }
 
-    fn hear(&mut self, datagram: &[u8]) {
-        self.stream.on_packet(self.now, Side::A, datagram, |message| message.len() == 8);
+    pub fn hear(&mut self, datagram: &[u8]) {
+        self.stream.on_packet(self.now, Came::at(self.now), Side::A, datagram, |message| message.len() == 8);
     }
 
     /// So many milliseconds, with answers of a port where there is one.
-    fn run(&mut self, port: Option<&Port>, steps: u64) {
+    pub fn run(&mut self, port: Option<&Port>, steps: u64) {
         for _ in 0..steps {
             self.now += MS;
             self.stream.poll_events(self.now);
-            while let Some(request) = self.stream.poll_request(self.now) {
+            let (now, came) = (self.now, Came::at(self.now));
+            while let Some(request) = self.stream.poll_log(now) {
                 if let Some(answer) = port.and_then(|port| port.answer(&request)) {
-                    self.stream.on_repair(self.now, &answer);
+                    self.stream.on_log(now, &answer);
                 }
             }
-            while let Some(probe) = self.stream.poll_probe(self.now) {
+            while let Some(request) = self.stream.poll_request(now) {
+                if let Some(answer) = port.and_then(|port| port.answer(&request)) {
+                    self.stream.on_repair(now, came, &answer);
+                }
+            }
+            while let Some(probe) = self.stream.poll_probe(now) {
                 if let Some(answer) = port.and_then(|port| port.answer(&probe)) {
-                    self.stream.on_probed(self.now, &answer);
+                    self.stream.on_probed(now, came, &answer);
                 }
             }
             for out in self.stream.take() {
@@ -111,7 +122,7 @@ fn only_what_is_before_the_oldest_that_is_kept_is_lost() {
         print.run(Some(&port), 2_000);
         assert!(print.events.iter().copied().eq(oldest..=head), "{:?}", print.events.last());
         assert_eq!(print.stream.missing(), oldest - 1);
-        let lost = format!("events 1 to {} are lost: nobody who was asked has them", oldest - 1);
+        let lost = format!("events 1 to {} are lost: the repair port no longer keeps them", oldest - 1);
         assert_eq!(print.notices, [lost]);
     }
 }
@@ -151,14 +162,18 @@ fn a_port_that_is_gone_does_not_hold_up_what_comes() {
     let mut print = Print::new(1, true);
     print.hear(&packet(1, 500, 501));
     print.run(None, 2_000);
+    assert_eq!((print.events.as_slice(), print.stream.missing()), (&[][..], 0), "one alone may be forged");
+    print.hear(&packet(1, 501, 501));
+    print.run(None, 1_000);
     assert_eq!((print.events.as_slice(), print.stream.missing()), (&[500][..], 499));
+    assert_eq!(print.notices, ["events 1 to 499 are lost: the repair port does not answer"]);
 }
 
 #[test]
 fn an_epoch_is_left_only_for_one_that_a_message_or_the_port_bears_out() {
     let mut print = Print::new(1, true);
     let ended = || vec![(1, 2), (2, 3)];
-    let port = |epoch, next| Port { epoch, first: 1, next, ended: ended() };
+    let port = |epoch, next| Port { epoch, first: 1, next, ended: ended(), log: None };
     print.hear(&packet(9, 5, 5));
     print.run(Some(&port(1, 1)), 500);
     print.hear(&packet(1, 1, 2));
@@ -201,7 +216,7 @@ fn away(missed: u32, end: u64) -> (Print, Port) {
     print.run(Some(&Port { epoch: 1, first: 1, next: 8, ..Port::default() }), 5);
     let ended = (0..=missed).map(|at| (1 + at, end + MISSED * u64::from(at))).collect();
     let next = end + MISSED * u64::from(missed) + 2;
-    (print, Port { epoch: 2 + missed, first: 1, next, ended })
+    (print, Port { epoch: 2 + missed, first: 1, next, ended, log: None })
 }
 
 #[test]
@@ -233,7 +248,7 @@ fn an_epoch_that_ends_before_it_is_told_what_counts_changes_nothing_of_that() {
     // This one serves, but is gone before it is asked about the events.
     print.hear(&packet(first.epoch, first.next - 1, first.next));
     let probe = print.stream.poll_probe(print.now).unwrap();
-    print.stream.on_probed(print.now, &first.answer(&probe).unwrap());
+    print.stream.on_probed(print.now, Came::at(print.now), &first.answer(&probe).unwrap());
     let (_, port) = away(2, 4);
     print.hear(&packet(port.epoch, port.next - 1, port.next));
     print.run(Some(&port), 300);
@@ -258,13 +273,13 @@ fn where_the_port_does_not_know_the_old_epoch_it_is_said_that_nothing_is_proven(
 fn a_cursor_that_was_brought_along_is_asked_about_or_refused() {
     let begin = |from: u64, of: u32, port: Option<&Port>| {
         let found = Found { session: session(5), from: 30, packets: Vec::new(), unanswered: port.is_none() };
-        let stream = Stream::begin(MS, &found, Cursor { from: Some(from), epoch: Some(of) }, true);
+        let stream = Stream::begin(MS, &found, Cursor { from: Some(from), epoch: Some(of), log_id: None }, true);
         let mut print = Print { stream, now: MS, events: Vec::new(), notices: Vec::new() };
         print.hear(&packet(5, 31, 32));
         print.run(port, 300);
         (print.events, print.notices)
     };
-    let port = Port { epoch: 5, first: 1, next: 32, ended: vec![(1, 4), (3, 20), (4, 29)] };
+    let port = Port { epoch: 5, first: 1, next: 32, ended: vec![(1, 4), (3, 20), (4, 29)], log: None };
     assert_eq!(begin(20, 3, Some(&port)), ((20..32).collect(), vec![]), "over one epoch");
     assert_eq!(begin(4, 1, Some(&port)), ((4..32).collect(), vec![]), "over three");
     assert_eq!(begin(30, 5, Some(&port)), ((30..32).collect(), vec![]), "of this one");

@@ -1,7 +1,11 @@
 //! The document's examples, made again by the code.
 
+use std::num::NonZeroU64;
+
 use ticktape::catchup::{Hello, Message, Part, UpTo};
-use ticktape::feed::{Commit, FeedSession, MoldRequest, Packer, Status};
+use ticktape::feed::{
+    Commit, FeedSession, MoldRequest, Packer, Status, ask_log_identity, log_identity, told_log_identity,
+};
 use ticktape::link::{Ack, EventMessage, Identity, Packet};
 use ticktape::mark::Mark;
 use ticktape::payload::{EpochChange, Origin};
@@ -52,6 +56,8 @@ fn made() -> Vec<(&'static str, Vec<u8>)> {
         ("event", [&EventMessage::head(event.log_seq, event.client_seq)[..], event.output].concat()),
         ("feed packet", feed_packet()),
         ("feed request", request.encode().to_vec()),
+        ("feed log request", ask_log_identity(1).encode().to_vec()),
+        ("feed log identity", feed_log_identity()),
         ("status", status().to_vec()),
         ("commit word", Commit { stream: 1, epoch: 3, commit: Seq(258) }.encode().to_vec()),
         ("catch-up hello", catchup_hello()),
@@ -179,6 +185,14 @@ fn feed_packet() -> Vec<u8> {
     let mut packer = Packer::new(feed_session(), 258, 64);
     assert!([&b"ab"[..], b"", b"c"].into_iter().all(|message| packer.push(message)));
     packer.packet().to_vec()
+}
+
+/// As it is told, and as who asked reads it.
+fn feed_log_identity() -> Vec<u8> {
+    let log_id = NonZeroU64::new(0x0102_0304_0506_0708).unwrap();
+    let packet = log_identity(&ask_log_identity(1).session, log_id).to_vec();
+    assert_eq!(told_log_identity(1, &packet), Some(log_id));
+    packet
 }
 
 fn status() -> [u8; 56] {

@@ -1,0 +1,256 @@
+//! Forged packets, other logs, and a port and a feed that come and go.
+
+use super::tests::{MS, Port, Print, packet, session};
+use super::*;
+
+const A: Option<NonZeroU64> = NonZeroU64::new(0xa1);
+const B: Option<NonZeroU64> = NonZeroU64::new(0xb2);
+
+fn port(epoch: u32, next: u64, log: Option<NonZeroU64>) -> Port {
+    Port { epoch, first: 1, next, ended: Vec::new(), log }
+}
+
+/// A stream that printed 1 to before `next` of epoch 1.
+fn printed(next: u64, port: &Port) -> Print {
+    let mut print = Print::new(1, true);
+    print.hear(&packet(1, 1, next));
+    print.run(Some(port), 5);
+    assert!(print.events.iter().copied().eq(1..next) && print.notices.is_empty(), "{:?}", print.notices);
+    print
+}
+
+#[test]
+fn another_log_under_the_same_names_is_named_and_nothing_of_it_is_printed() {
+    // The port is back before anything is heard, or with it, or says so between two packets.
+    for heard_first in [false, true] {
+        let mut print = printed(11, &port(1, 11, A));
+        print.run(None, 1_000);
+        let other = port(1, 12, B);
+        if heard_first {
+            print.hear(&packet(1, 11, 12));
+        }
+        print.run(Some(&other), 1_500);
+        print.hear(&packet(1, 11, 12));
+        print.run(Some(&other), 3_000);
+        assert_eq!(print.events, (1..11).collect::<Vec<_>>(), "{heard_first}");
+        let log = print.notices.iter().filter(|word| word.starts_with("OtherLog")).collect::<Vec<_>>();
+        let expected = format!("OtherLog {{ ours: {}, theirs: {}, next: 11 }}", 0xa1, 0xb2);
+        assert_eq!(log, [&expected], "{heard_first}: {:?}", print.notices);
+        assert_eq!(print.stream.log_id(), A);
+    }
+}
+
+#[test]
+fn another_log_in_a_new_or_a_lower_epoch_is_named_before_anything_of_it() {
+    for (ours, theirs) in [(1, 2), (1, 3)] {
+        let mut print = printed(11, &port(ours, 11, A));
+        let other = Port { ended: vec![(1, 4)], ..port(theirs, 6, B) };
+        print.hear(&packet(theirs, 5, 6));
+        print.run(Some(&other), 1_500);
+        assert_eq!(print.events.len(), 10);
+        assert!(print.notices.iter().any(|word| word.starts_with("OtherLog")), "{:?}", print.notices);
+        assert!(!print.notices.iter().any(|word| word.starts_with("TakenBack")), "{:?}", print.notices);
+    }
+    let mut lower = Print::new(1, true);
+    lower.stream = Stream::new(MS, session(3), 1, true);
+    lower.hear(&packet(3, 1, 5));
+    lower.run(Some(&port(3, 5, A)), 5);
+    lower.hear(&packet(1, 5, 6));
+    lower.run(Some(&port(1, 6, B)), 300);
+    assert_eq!((lower.events.len(), lower.notices.len()), (4, 1), "{:?}", lower.notices);
+    assert!(lower.notices[0].starts_with("OtherLog"));
+}
+
+#[test]
+fn a_cursor_of_another_log_and_one_that_nobody_can_judge_are_told_apart() {
+    let begin = |log_id, port: Option<&Port>| {
+        let found = Found { session: session(5), from: 30, packets: Vec::new(), unanswered: false };
+        let stream = Stream::begin(MS, &found, Cursor { from: Some(31), epoch: Some(5), log_id }, true);
+        let mut print = Print { stream, now: MS, events: Vec::new(), notices: Vec::new() };
+        print.hear(&packet(5, 31, 32));
+        print.run(port, 300);
+        (print.events, print.notices)
+    };
+    assert_eq!(begin(A, Some(&port(5, 32, A))), (vec![31], vec![]));
+    assert_eq!(begin(None, Some(&port(5, 32, A))), (vec![31], vec![]));
+    let (events, words) = begin(B, Some(&port(5, 32, A)));
+    assert!(events.is_empty() && words[0].starts_with("OtherLog"), "{words:?}");
+    for mute in [Some(&port(5, 32, None)), None] {
+        let (events, words) = begin(B, mute);
+        assert!(events.is_empty() && words[0].contains("CursorUnproven"), "{words:?}");
+    }
+}
+
+#[test]
+fn a_forged_packet_ahead_of_what_there_is_prints_nothing_and_hides_nothing() {
+    for log in [A, None] {
+        for ahead in [1, 5, 300, 3_000] {
+            let mut print = printed(7, &port(1, 7, log));
+            let at = 7 + ahead;
+            print.hear(&packet(1, at, at + 1));
+            print.run(Some(&port(1, 7, log)), 1_000);
+            assert_eq!((print.events.len(), print.stream.missing()), (6, 0), "{ahead}");
+            let word = format!("events 7 to {at} were spoken of, and the repair port has none of them: thrown away");
+            assert_eq!(print.notices, [word]);
+            // The true ones, of other bytes than the forged one's.
+            for number in 7..at + 3 {
+                print.hear(&packet(1, number, number + 1));
+            }
+            print.run(Some(&port(1, at + 3, log)), 50);
+            assert!(print.events.iter().copied().eq(1..at + 3), "{ahead}: {:?}", print.events.last());
+        }
+    }
+}
+
+#[test]
+fn forged_bytes_are_not_printed_for_true_ones() {
+    let mut print = printed(7, &port(1, 7, A));
+    let mut forged = ticktape::feed::Packer::new(session(1).encode(), 9, 100);
+    assert!(forged.push(b"a forged one"));
+    print.hear(forged.packet());
+    print.run(Some(&port(1, 7, A)), 100);
+    (7..12).for_each(|number| print.hear(&packet(1, number, number + 1)));
+    print.run(Some(&port(1, 12, A)), 50);
+    // Print checks the bytes of each.
+    assert!(print.events.iter().copied().eq(1..12), "{:?}", print.events);
+}
+
+#[test]
+fn what_was_lost_on_both_sides_is_repaired_at_once_and_soon_where_the_port_is_behind_the_feed() {
+    let mut print = printed(7, &port(1, 7, A));
+    print.hear(&packet(1, 9, 12));
+    print.run(Some(&port(1, 12, A)), 3);
+    assert!(print.events.iter().copied().eq(1..12), "{:?}", print.events);
+    // It has not got what the feed sent 20 ms ago.
+    print.hear(&packet(1, 14, 20));
+    print.run(Some(&port(1, 12, A)), 20);
+    print.run(Some(&port(1, 20, A)), 60);
+    assert!(print.events.iter().copied().eq(1..20), "{:?}", print.events);
+    assert_eq!((print.notices, print.stream.missing()), (vec![], 0));
+}
+
+#[test]
+fn a_flood_of_forged_packets_asks_little_and_costs_no_event() {
+    let mut print = printed(7, &port(1, 7, A));
+    let mut next = 7;
+    for ms in 0..2_000 {
+        print.hear(&packet(1, next + 9 + ms % 700, next + 10 + ms % 700));
+        if ms % 50 == 0 {
+            print.hear(&packet(1, next, next + 1));
+            next += 1;
+        }
+        print.run(Some(&port(1, next, A)), 1);
+    }
+    assert_eq!(print.stream.missing(), 0);
+    assert!(print.events.iter().copied().eq(1..next), "{:?}", print.events.last());
+    let requests = print.stream.counters().repair.requests;
+    assert!(requests < 400, "{requests} requests in two seconds");
+}
+
+#[test]
+fn a_forged_epoch_that_was_believed_is_left_once_the_appliance_is_back() {
+    // In the epoch of before, and in the one after it.
+    for back in [1, 2] {
+        let mut print = printed(8, &port(1, 8, A));
+        print.run(None, 500);
+        for number in 20..23 {
+            print.hear(&packet(9, number, number + 1));
+            print.run(None, 300);
+        }
+        assert_eq!(print.stream.epoch(), 9, "{:?}", print.notices);
+        let port = Port { ended: if back == 2 { vec![(1, 8)] } else { vec![] }, ..port(back, 10, A) };
+        print.hear(&packet(back, 9, 10));
+        print.run(Some(&port), 600);
+        print.hear(&packet(back, 10, 11));
+        print.run(Some(&Port { next: 11, ..port }), 100);
+        let after: Vec<_> =
+            print.events.iter().copied().skip_while(|&number| number < 20).filter(|&at| at < 20).collect();
+        assert_eq!(after, [8, 9, 10], "{back}: {:?} {:?}", print.events, print.notices);
+        let left = print.notices.iter().find(|word| word.starts_with("Left")).unwrap();
+        assert!(left.starts_with(&format!("Left {{ epoch: 9, present: {back}, events: ")), "{left}");
+        assert!(left.ends_with("next: 8 }"), "{left}");
+        assert_eq!(print.stream.epoch(), back);
+    }
+}
+
+#[test]
+fn a_lower_epoch_that_is_over_or_forged_changes_nothing() {
+    let mut print = Print::new(1, true);
+    print.stream = Stream::new(MS, session(5), 1, true);
+    let port = |next| Port { ended: vec![(4, 1)], ..port(5, next, A) };
+    for number in 1..50 {
+        print.hear(&packet(4, 60, 61));
+        print.hear(&packet(2, 60, 61));
+        print.hear(&packet(5, number, number + 1));
+        print.run(Some(&port(number + 1)), 20);
+    }
+    assert!(print.events.iter().copied().eq(1..50) && print.notices.is_empty(), "{:?}", print.notices);
+}
+
+#[test]
+fn where_nobody_can_be_asked_a_silent_epoch_is_left_for_a_lower_one_that_goes_on() {
+    let mut print = Print::new(1, false);
+    print.hear(&packet(1, 1, 4));
+    print.hear(&packet(9, 4, 5));
+    print.hear(&packet(9, 5, 6));
+    print.run(None, 10);
+    assert_eq!((print.stream.epoch(), print.events.len()), (9, 5));
+    for number in 4..8 {
+        print.hear(&packet(1, number, number + 1));
+        print.run(None, 1_000);
+    }
+    assert_eq!(print.stream.epoch(), 1);
+    assert!(
+        print.notices.iter().any(|word| word.starts_with("Left { epoch: 9, present: 1, events: 2,")),
+        "{:?}",
+        print.notices
+    );
+    assert_eq!(print.events[5..], [7], "{:?}", print.notices);
+}
+
+#[test]
+fn silence_beside_another_epoch_names_it() {
+    let mut print = printed(3, &port(1, 3, A));
+    print.stream = Stream::new(print.now, session(9), 3, true);
+    for _ in 0..8 {
+        print.hear(&packet(1, 3, 3));
+        print.run(None, 500);
+    }
+    assert!(
+        print.notices.contains(&"nothing was heard of epoch 9 for 3 s, but epoch 1 is heard".to_string()),
+        "{:?}",
+        print.notices
+    );
+}
+
+#[test]
+fn an_end_that_was_none_is_taken_back() {
+    let mut print = printed(4, &port(1, 4, A));
+    let end = ticktape::feed::end_of_session(&session(1).encode(), 4);
+    print.hear(&end);
+    print.run(Some(&port(1, 4, A)), 50);
+    print.hear(&packet(1, 4, 4));
+    print.run(Some(&port(1, 4, A)), 500);
+    assert_eq!(print.notices, ["the appliance has stopped; event 4 would be next"], "a late heartbeat is none of it");
+    print.hear(&packet(1, 4, 4));
+    print.run(Some(&port(1, 4, A)), 500);
+    let goes_on = "the appliance had not stopped: its session goes on after an end was heard";
+    assert_eq!(print.notices[1..], [goes_on]);
+    print.hear(&packet(1, 4, 5));
+    print.hear(&ticktape::feed::end_of_session(&session(1).encode(), 5));
+    print.run(Some(&port(1, 5, A)), 50);
+    assert_eq!(print.notices[2..], ["the appliance has stopped; event 5 would be next"]);
+}
+
+#[test]
+fn a_beginning_far_ahead_of_the_feed_is_said_once() {
+    let found = Found { session: session(1), from: 3, packets: vec![(Side::A, packet(1, 3, 3))], unanswered: false };
+    let stream = Stream::begin(MS, &found, Cursor { from: Some(90), ..Cursor::default() }, true);
+    let mut print = Print { stream, now: MS, events: Vec::new(), notices: Vec::new() };
+    for number in 3..20 {
+        print.hear(&packet(1, number, number + 1));
+        print.run(Some(&port(1, number + 1, A)), 500);
+    }
+    let word = "the feed's next event is 9, and --from is 90: nothing is printed until that comes";
+    assert_eq!((print.events, print.notices), (vec![], vec![word.to_string()]));
+}

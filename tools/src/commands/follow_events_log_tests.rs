@@ -1,0 +1,250 @@
+use proptest::prelude::*;
+use ticktape::feed::{FeedSession, Packer, log_identity};
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+const STREAM: u32 = 7;
+const FEED: Way = Way::Feed(Side::A);
+
+fn id(log_id: u64) -> NonZeroU64 {
+    NonZeroU64::new(log_id).unwrap()
+}
+
+/// Messages `from .. to` of epoch 1; a heartbeat where there are none.
+fn packet(from: u64, to: u64) -> Vec<u8> {
+    let mut packer = Packer::new(FeedSession::new(STREAM, 1).unwrap().encode(), from, 1_472);
+    assert!((from..to).all(|number| packer.push(&number.to_le_bytes())));
+    packer.packet().to_vec()
+}
+
+/// A gate, and the log behind its port.
+struct World {
+    gate: LogGate,
+    port: Option<u64>,
+    /// First numbers of what was taken.
+    taken: Vec<u64>,
+    asked: usize,
+    told: Vec<Told>,
+}
+
+impl World {
+    fn new(port: Option<u64>) -> Self {
+        let gate = LogGate::new(0, STREAM, true, None);
+        World { gate, port, taken: Vec::new(), asked: 0, told: Vec::new() }
+    }
+
+    fn take(&mut self, datagram: &[u8]) {
+        self.taken.push(place(&MoldPacket::parse(datagram).unwrap()).1);
+    }
+
+    fn hear(&mut self, now: Nanos, from: u64) {
+        let datagram = packet(from, from + 1);
+        if self.gate.on_datagram(now, Came::at(now), FEED, &datagram) {
+            self.take(&datagram);
+        }
+    }
+
+    /// An asking that is due, and its answer, where there is one.
+    fn ask(&mut self, now: Nanos) {
+        while let Some(request) = self.gate.poll_ask(now) {
+            self.asked += 1;
+            if let Some(port) = self.port {
+                self.told.extend(self.gate.on_answer(&log_identity(&request.session, id(port))));
+            }
+        }
+        while let Some((_, datagram)) = self.gate.pop() {
+            self.take(&datagram);
+        }
+    }
+}
+
+#[test]
+fn nothing_of_another_log_is_taken_however_fast_it_was_begun() {
+    for pause_ms in [2, 3, 20, 5_000] {
+        let mut world = World::new(Some(5));
+        for number in 1..=10 {
+            world.hear(number * MS / 10, number);
+            world.ask(number * MS / 10);
+        }
+        assert_eq!(world.taken, (1..=10).collect::<Vec<_>>());
+        world.port = Some(6);
+        let again = MS + pause_ms * MS;
+        // What it sent before this was lost.
+        for number in 11..20 {
+            world.hear(again, number);
+        }
+        world.ask(again);
+        assert_eq!(world.taken.len(), 10, "{pause_ms}");
+        assert_eq!(world.told.last(), Some(&Told::Other { ours: id(5), theirs: id(6) }), "{pause_ms}");
+    }
+}
+
+#[test]
+fn without_a_pause_nothing_is_asked_and_nothing_waits() {
+    let mut world = World::new(Some(5));
+    world.hear(0, 1);
+    assert!(world.taken.is_empty(), "it begins with a question");
+    world.ask(0);
+    for number in 2..=1_000 {
+        let now = (number - 1) * (RESTART_NS - 1);
+        world.hear(now, number);
+        assert_eq!(world.taken.len() as u64, number, "at once");
+        world.ask(now);
+    }
+    assert_eq!(world.asked, 2, "two seconds: once a second");
+    assert_eq!(world.told, [Told::First, Told::Same]);
+}
+
+#[test]
+fn numbers_that_go_back_are_asked_about_and_not_each_of_a_flood() {
+    let mut world = World::new(Some(5));
+    (1..=9).for_each(|number| world.hear(0, number));
+    world.ask(0);
+    world.hear(MS, 9);
+    assert_eq!((world.taken.len(), world.asked), (9, 1), "kept");
+    world.ask(MS);
+    assert_eq!((world.taken.len(), world.asked), (10, 2));
+    for at in 0..1_000 {
+        let now = MS + at * MS;
+        world.hear(now, 3 + at % 5);
+        world.ask(now);
+    }
+    assert!((9..=13).contains(&world.asked), "{} in a second", world.asked);
+    assert_eq!(world.taken.len(), 1_010);
+}
+
+#[test]
+fn a_far_port_is_asked_again_while_its_answers_are_under_way() {
+    // A round trip of 30 ms, and a packet each 5 ms, each after a pause.
+    let mut world = World::new(None);
+    let mut answers = VecDeque::new();
+    for ms in 0..1_000u64 {
+        if ms.is_multiple_of(5) {
+            world.hear(ms * MS, 1 + ms / 5);
+        }
+        if let Some(request) = world.gate.poll_ask(ms * MS) {
+            answers.push_back((ms + 30, log_identity(&request.session, id(5))));
+        }
+        while let Some((_, answer)) = answers.pop_front_if(|(at, _)| *at <= ms) {
+            world.gate.on_answer(&answer);
+        }
+        while let Some((_, datagram)) = world.gate.pop() {
+            world.take(&datagram);
+        }
+        let due = (ms.saturating_sub(31)) / 5;
+        assert!(world.taken.len() as u64 >= due, "{ms}: {}", world.taken.len());
+    }
+    assert!(world.taken.iter().copied().eq(1..=world.taken.len() as u64));
+}
+
+#[test]
+fn a_port_that_never_told_is_waited_for_once() {
+    // One that is silent, and one that knows of no identities.
+    for old in [false, true] {
+        let mut world = World::new(None);
+        let mut first_at = None;
+        for ms in 0..1_000 {
+            if ms % 10 == 0 {
+                world.hear(ms * MS, 1 + ms / 10);
+            }
+            while world.gate.poll_ask(ms * MS).is_some() {
+                if old {
+                    assert_eq!(world.gate.on_answer(&packet(9, 9)), None);
+                }
+            }
+            world.ask(ms * MS);
+            first_at = first_at.or((!world.taken.is_empty()).then_some(ms));
+        }
+        assert_eq!(first_at, Some(if old { 0 } else { 200 }));
+        assert!(world.gate.is_mute() && world.taken.len() == 100, "{}", world.taken.len());
+        // Once it tells, it counts.
+        world.port = Some(5);
+        world.ask(2_000 * MS);
+        assert!(!world.gate.is_mute() && world.gate.log_id() == Some(id(5)));
+    }
+}
+
+#[test]
+fn a_port_that_told_is_waited_for_after_each_pause_as_it_may_come_back_with_another_log() {
+    let mut world = World::new(Some(5));
+    world.hear(0, 1);
+    world.ask(0);
+    world.port = None;
+    // Nobody is there for a while; then the feed is, before its port answers.
+    (1..10_000).for_each(|ms| world.ask(ms * MS));
+    world.hear(10_000 * MS, 2);
+    for ms in 10_000..10_250 {
+        if ms == 10_100 {
+            assert_eq!(world.taken, [1], "it waits");
+        }
+        world.ask(ms * MS);
+    }
+    assert_eq!((world.taken.as_slice(), world.gate.is_silent()), (&[1, 2][..], true), "not for ever");
+    world.hear(10_500 * MS, 3);
+    world.port = Some(6);
+    world.ask(10_500 * MS);
+    assert_eq!(world.taken, [1, 2]);
+    assert!(matches!(world.told[..], [Told::First, Told::Other { .. }]));
+}
+
+#[test]
+fn without_a_repair_port_nothing_waits() {
+    let mut gate = LogGate::new(0, STREAM, false, None);
+    for ms in 0..10_000 {
+        assert!(gate.on_datagram(ms * MS, Came::at(ms * MS), FEED, &packet(1, 2)));
+        assert_eq!(gate.poll_ask(ms * MS), None);
+    }
+}
+
+#[test]
+fn what_waits_is_bounded() {
+    let mut gate = LogGate::new(0, STREAM, true, None);
+    let large = vec![1; 8_972];
+    for _ in 0..4_000 {
+        assert!(!gate.on_datagram(0, Came::at(0), FEED, &large));
+    }
+    assert!(gate.kept_bytes <= KEPT_BYTES_MAX && gate.kept.len() * large.len() == gate.kept_bytes);
+    gate.on_answer(&[]);
+    assert!(gate.kept_bytes > 0, "nothing was asked");
+}
+
+proptest! {
+    /// Whatever comes from anybody, at any times.
+    #[test]
+    fn what_is_taken_was_heard_before_another_log_was_told_and_in_order(
+        steps in prop::collection::vec((0u64..20, 0u8..4, prop::collection::vec(any::<u8>(), 0..40)), 1..200),
+    ) {
+        let (mut gate, mut now, mut number, mut is_other) = (LogGate::new(0, STREAM, true, None), 0, 0u64, false);
+        let (mut taken, mut due) = (Vec::new(), Vec::new());
+        for (pause_ms, what, noise) in steps {
+            now += pause_ms * MS;
+            match what {
+                0 => {
+                    number += 1;
+                    let datagram = packet(number, number + 1);
+                    // What is kept when another log is told is gone.
+                    due.push(number);
+                    if gate.on_datagram(now, Came::at(now), FEED, &datagram) {
+                        taken.push(number);
+                    }
+                }
+                1 => while gate.poll_ask(now).is_some() {},
+                2 => { gate.on_answer(&noise); }
+                _ => {
+                    let log_id = id(1 + u64::from(noise.first().is_some_and(|byte| *byte > 250)));
+                    let answer = log_identity(&ask_log_identity(STREAM).session, log_id);
+                    is_other |= matches!(gate.on_answer(&answer), Some(Told::Other { .. }));
+                }
+            }
+            if is_other {
+                break;
+            }
+            while let Some((_, datagram)) = gate.pop() {
+                taken.push(place(&MoldPacket::parse(&datagram).unwrap()).1);
+            }
+        }
+        prop_assert_eq!(&taken[..], &due[..taken.len()], "in order, each once");
+        prop_assert!(!is_other || gate.pop().is_none());
+    }
+}
