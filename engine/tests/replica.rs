@@ -255,7 +255,7 @@ fn numbers_that_datagrams_alone_name_cost_a_catch_up_each_and_are_named() {
     assert!(named.word.contains("the log has no more"), "{named}");
 
     let lie = Seq(1 << 50);
-    let commit = Commit { stream: status.stream, epoch: status.epoch, commit: lie };
+    let commit = Commit { stream: status.stream, epoch: status.epoch, log_id: status.log_id, commit: lie };
     liar.send_to(&commit.encode(), to).unwrap();
     until(&replica, "a Commit's claim", |status| status.get(Figure::LeaderCommit) == lie.0);
     until(&replica, "the truth", |status| {
@@ -292,6 +292,38 @@ fn another_log_is_refused_by_name_and_nothing_is_given_up() {
     let replica = follow(&follower(own.path(), a, &appliance));
     assert!(until_level(&replica, &appliance).applied() > before);
     stop(appliance);
+}
+
+/// Whose journal was removed, and which began anew: epoch, stream and ports are those of before.
+#[test]
+fn a_leader_that_begins_another_log_under_the_same_names_stops_a_running_replica_and_nothing_of_it_stays() {
+    for others in [5, 40, 300] {
+        let (dir, other, own) =
+            (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (a, repair) = (free_address(), free_address());
+        let at = |dir: &Path| {
+            let mut config = leader(dir, a);
+            config.feed.as_mut().unwrap().repair = Some(repair);
+            config
+        };
+        let appliance = start(&at(dir.path()));
+        let mut client = TestClient::new(appliance.local_addr(), 1);
+        add(&mut client, 50);
+        let replica = follow(&follower(own.path(), a, &appliance));
+        until_level(&replica, &appliance);
+        stop(appliance);
+
+        let appliance = start(&at(other.path()));
+        let mut client = TestClient::new(appliance.local_addr(), 2);
+        add(&mut client, others);
+        let fault = replica.wait_fault(PATIENCE);
+        let fault = fault.unwrap_or_else(|| panic!("no fault: {}", replica.status()));
+        assert!(fault.contains("it serves log "), "{fault}");
+        replica.stop();
+        stop(appliance);
+        let (followed, true_ones) = (frames(own.path()), frames(dir.path()));
+        assert!(followed.len() > 50 && true_ones.starts_with(&followed), "{} frames", followed.len());
+    }
 }
 
 #[test]

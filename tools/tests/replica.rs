@@ -85,6 +85,15 @@ impl Process {
         }
     }
 
+    /// Its exit code, when it has come to its end by itself.
+    fn ended(&mut self) -> Option<i32> {
+        let begun = Instant::now();
+        while !matches!(self.lines.recv_timeout(Duration::from_millis(50)), Err(RecvTimeoutError::Disconnected)) {
+            assert!(begun.elapsed() < PATIENCE, "it did not end");
+        }
+        self.child.wait().unwrap().code()
+    }
+
     fn stop(&self) {
         self.signal("-TERM");
     }
@@ -266,6 +275,27 @@ fn add(client: &mut Client<UdpRx, UdpTx>, wanted: impl Fn(u64) -> bool) -> u64 {
     sent
 }
 
+/// An appliance that counts, and a client of it in an epoch of its own.
+fn counting(journal: &Path, feed: &str, repair: &str, client_epoch: u32) -> (Process, Client<UdpRx, UdpTx>) {
+    let args = ["run", "--service", "counter", "--dir", journal.to_str().unwrap(), "--listen", "127.0.0.1:0"];
+    let mut leader = Process::start(&[&args[..], &["--feed", feed, "--repair", repair]].concat());
+    let address = leader.until("the appliance's start", |line| {
+        line.strip_prefix("counter on ")?.split(',').next()?.parse::<SocketAddrV4>().ok()
+    });
+    leader.until("the repair port", |line| line.starts_with("repair ").then_some(()));
+    let (rx, tx) = UdpNic::open(&UdpConfig::new(loopback(0))).unwrap().split();
+    let config = ClientConfig { schema: counter::Counter::SCHEMA_VERSION, client_epoch, ..ClientConfig::default() };
+    (leader, Client::new(rx, tx, address, &config))
+}
+
+fn figure(line: &str, name: &str) -> Option<u64> {
+    serde_json::from_str::<Value>(line).ok()?[name].as_u64()
+}
+
+fn is_live(line: &str) -> bool {
+    serde_json::from_str::<Value>(line).is_ok_and(|line| line["state"] == "live")
+}
+
 /// `TICKTAPE_STOPPED_S` says for how many seconds.
 #[test]
 fn a_replica_that_was_stopped_for_a_while_recovers_by_itself() {
@@ -273,20 +303,10 @@ fn a_replica_that_was_stopped_for_a_while_recovers_by_itself() {
     let dir = tempfile::tempdir().unwrap();
     let (a, repair) = (free_address().to_string(), free_address().to_string());
     let (journal, own) = (dir.path().join("journal"), dir.path().join("replica"));
-    let args = ["run", "--service", "counter", "--dir", journal.to_str().unwrap(), "--listen", "127.0.0.1:0"];
-    let mut leader = Process::start(&[&args[..], &["--feed", &a, "--repair", &repair]].concat());
-    let address = leader.until("the appliance's start", |line| {
-        line.strip_prefix("counter on ")?.split(',').next()?.parse::<SocketAddrV4>().ok()
-    });
-    leader.until("the repair port", |line| line.starts_with("repair ").then_some(()));
-    let (rx, tx) = UdpNic::open(&UdpConfig::new(loopback(0))).unwrap().split();
-    let config = ClientConfig { schema: counter::Counter::SCHEMA_VERSION, ..ClientConfig::default() };
-    let mut client: Client<UdpRx, UdpTx> = Client::new(rx, tx, address, &config);
+    let (mut leader, mut client) = counting(&journal, &a, &repair, 1);
     let own = own.to_str().unwrap();
     let args = ["follow", "--service", "counter", "--feed", &a, "--repair", &repair, "--dir", own, "--json"];
     let mut replica = Process::start(&args);
-    let figure = |line: &str, name: &str| serde_json::from_str::<Value>(line).ok()?[name].as_u64();
-    let is_live = |line: &str| serde_json::from_str::<Value>(line).is_ok_and(|line| line["state"] == "live");
     replica.until("being live", |line| is_live(line).then_some(()));
     let mut total = add(&mut client, |sent| sent < 1_000);
     replica.signal("-STOP");
@@ -297,6 +317,44 @@ fn a_replica_that_was_stopped_for_a_while_recovers_by_itself() {
     replica.until("being level, and live", |line| {
         (figure(line, "applied")? > total && figure(line, "restarts")? == 0 && is_live(line)).then_some(())
     });
+    leader.stop();
+    let (seq, digest) = leader.until("the appliance's end", |line| seq_and_digest(line, "stopped at seq ", ", state "));
+    replica.until("the last frame", |line| (figure(line, "applied")? >= seq).then_some(()));
+    replica.stop();
+    let last = replica.until("the replica's end", |line| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        (line["state"] == "stopped" && line["digest"].is_string()).then_some(line)
+    });
+    assert_eq!((last["seq"].as_u64(), last["digest"].as_str()), (Some(seq), Some(&digest[..])));
+}
+
+/// The old journal was moved away, the new leader's epoch, stream and ports are those of the old one.
+#[test]
+fn a_leader_killed_and_begun_anew_on_an_empty_directory_mixes_nothing_into_a_running_replicas_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, repair) = (free_address().to_string(), free_address().to_string());
+    let (journal, away, own) = (dir.path().join("journal"), dir.path().join("away"), dir.path().join("replica"));
+    let own = own.to_str().unwrap();
+    let args = ["follow", "--service", "counter", "--feed", &a, "--repair", &repair, "--dir", own, "--json"];
+    let (leader, mut client) = counting(&journal, &a, &repair, 1);
+    let mut replica = Process::start(&args);
+    let total = add(&mut client, |sent| sent < 10);
+    replica.until("being level", |line| (figure(line, "applied")? > total && is_live(line)).then_some(()));
+    drop(leader);
+    std::fs::rename(&journal, &away).unwrap();
+
+    let (leader, mut client) = counting(&journal, &a, &repair, 1);
+    add(&mut client, |sent| sent < 2_000);
+    assert_eq!(replica.ended(), Some(1));
+    drop(leader);
+
+    // What it has is of the old log alone: it goes on with that one's leader.
+    std::fs::remove_dir_all(&journal).unwrap();
+    std::fs::rename(&away, &journal).unwrap();
+    let (mut leader, mut client) = counting(&journal, &a, &repair, 2);
+    let mut replica = Process::start(&args);
+    let total = total + add(&mut client, |sent| sent < 10);
+    replica.until("being level", |line| (figure(line, "applied")? > total && is_live(line)).then_some(()));
     leader.stop();
     let (seq, digest) = leader.until("the appliance's end", |line| seq_and_digest(line, "stopped at seq ", ", state "));
     replica.until("the last frame", |line| (figure(line, "applied")? >= seq).then_some(()));

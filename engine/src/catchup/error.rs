@@ -217,7 +217,10 @@ impl fmt::Display for Refuse {
                 write!(f, "it serves schema version {detail} of the service: start the matching build")
             }
             RefuseReason::OtherLog => {
-                write!(f, "it serves log {detail:016x}: name a server of this log, or begin anew")
+                write!(
+                    f,
+                    "it serves log {detail:016x}, another one than here: name a server of this log, or begin anew"
+                )
             }
             RefuseReason::BeyondTheLog => write!(f, "its log goes on at {detail}, before what is wanted: ask another"),
             RefuseReason::Diverged => write!(f, "the logs part at {detail}: give up what comes from there on"),

@@ -83,6 +83,8 @@ pub struct RepairServerConfig<'a> {
     pub watermarks: Watermarks,
     /// Which stream, as in the feed's session.
     pub stream: u32,
+    /// The log's identity; 0 where it has none.
+    pub log_id: u64,
     /// The largest datagram.
     pub datagram_bytes_max: usize,
     /// Whose log it is.
@@ -117,6 +119,7 @@ pub struct RepairServer<R: Rx, T: Tx, D: Disk = FileDisk> {
     ring: Follower,
     watermarks: Watermarks,
     stream: u32,
+    log_id: u64,
     role: Role,
     commit: Seq,
     heard_at: Option<Nanos>,
@@ -137,7 +140,7 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
         (rx, tx): (R, T),
         open: impl Fn() -> D + Send + 'static,
     ) -> Result<Self, AttachError> {
-        let RepairServerConfig { dir, tap, watermarks, stream, datagram_bytes_max, role } = config;
+        let RepairServerConfig { dir, tap, watermarks, stream, log_id, datagram_bytes_max, role } = config;
         let horizon = role.horizon();
         let session = FeedSession::new(stream, role.epoch()).expect("checked with the configuration");
         Ok(RepairServer {
@@ -149,6 +152,7 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
             ring: follow(tap, Horizon::Sequenced)?,
             watermarks,
             stream,
+            log_id,
             role,
             commit: Seq::ZERO,
             heard_at: None,
@@ -192,7 +196,8 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
             self.rewinder.adopt_session(epoch);
             self.counters = self.counters();
             // Whoever follows says so again within a heartbeat.
-            self.reporter = Some(Reporter::new(&ReporterConfig::new(self.stream, u64::from(epoch))));
+            let config = ReporterConfig::new(self.stream, u64::from(epoch));
+            self.reporter = Some(Reporter::new(&ReporterConfig { log_id: self.log_id, ..config }));
             self.commit = Seq::ZERO;
         }
     }

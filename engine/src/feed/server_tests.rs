@@ -12,6 +12,7 @@ use super::super::status::{Commit, Status};
 use super::*;
 
 const STREAM: u32 = 1;
+const LOG_ID: u64 = 5;
 const MS: Nanos = 1_000_000;
 
 /// A replica's log, its server, and somebody who asks.
@@ -46,6 +47,7 @@ impl World {
             tap: &ring.tap,
             watermarks: ring.watermarks.clone(),
             stream: STREAM,
+            log_id: LOG_ID,
             datagram_bytes_max: 1_472,
             role,
         };
@@ -64,7 +66,8 @@ impl World {
 
     /// Replica 7 follows, in epoch 1.
     fn follow(&mut self, number: u64) {
-        let status = Status { stream: STREAM, epoch: 1, replica: 7, number, durable: Seq(4), applied: Seq(4) };
+        let status =
+            Status { stream: STREAM, epoch: 1, log_id: LOG_ID, replica: 7, number, durable: Seq(4), applied: Seq(4) };
         self.say(&status.encode());
     }
 

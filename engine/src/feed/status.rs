@@ -11,6 +11,7 @@
 //! | 10 | 2 | reserved | u16 |
 //! | 12 | 4 | stream | u32 |
 //! | 16 | 8 | epoch | u64 |
+//! | 24 | 8 | log_id | u64 |
 //!
 //! Neither is as long as a MoldUDP64 request, so that one port takes all three. Little-endian.
 
@@ -24,7 +25,7 @@ use crate::link::layout::{Field, Table};
 /// The first four bytes of both.
 pub const MAGIC: [u8; 4] = *b"TTST";
 /// The version of the layouts in this file.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Offset of the magic.
 pub const MAGIC_AT: usize = 0;
@@ -40,24 +41,26 @@ pub const RESERVED: usize = 10;
 pub const STREAM: usize = 12;
 /// Offset of the sender's epoch.
 pub const EPOCH: usize = 16;
+/// Offset of the identity of the sender's log.
+pub const LOG_ID: usize = 24;
 /// The header's size: a body begins here.
-pub const HEADER_BYTES: usize = 24;
+pub const HEADER_BYTES: usize = 32;
 
 /// Offset of the replica's own number.
 pub const REPLICA: usize = HEADER_BYTES;
 /// Offset of the Status's number among the replica's.
-pub const NUMBER: usize = 32;
+pub const NUMBER: usize = 40;
 /// Offset of the last seq that is durable at the replica.
-pub const DURABLE_SEQ: usize = 40;
+pub const DURABLE_SEQ: usize = 48;
 /// Offset of the last seq that the replica's state contains.
-pub const APPLIED_SEQ: usize = 48;
+pub const APPLIED_SEQ: usize = 56;
 /// Bytes of a Status.
-pub const STATUS_BYTES: usize = 56;
+pub const STATUS_BYTES: usize = 64;
 
 /// Offset of the last seq that is committed.
 pub const COMMIT_SEQ: usize = HEADER_BYTES;
 /// Bytes of a Commit.
-pub const COMMIT_BYTES: usize = 32;
+pub const COMMIT_BYTES: usize = 40;
 
 /// The number of a Status's type.
 pub const TYPE_STATUS: u8 = 1;
@@ -72,6 +75,7 @@ const HEADER_FIELDS: &[Field] = &[
     Field { offset: RESERVED, bytes: 2, name: "reserved" },
     Field { offset: STREAM, bytes: 4, name: "stream" },
     Field { offset: EPOCH, bytes: 8, name: "epoch" },
+    Field { offset: LOG_ID, bytes: 8, name: "log_id" },
 ];
 
 const STATUS_FIELDS: &[Field] = &[
@@ -93,7 +97,7 @@ pub const TABLES: [Table; 3] = [
 /// The types by number, as WIRE.md lists them.
 pub const TYPES: [(u8, &str); 2] = [(TYPE_STATUS, "Status"), (TYPE_COMMIT, "Commit")];
 
-const _: () = assert!(CRC + 4 == VERSION_AT && RESERVED + 2 == STREAM && EPOCH + 8 == HEADER_BYTES);
+const _: () = assert!(CRC + 4 == VERSION_AT && RESERVED + 2 == STREAM && LOG_ID + 8 == HEADER_BYTES);
 const _: () = assert!(APPLIED_SEQ + 8 == STATUS_BYTES && COMMIT_SEQ + 8 == COMMIT_BYTES);
 const _: () = assert!(STATUS_BYTES != super::MoldRequest::BYTES && COMMIT_BYTES != super::MoldRequest::BYTES);
 
@@ -154,7 +158,7 @@ impl fmt::Display for StatusError {
             StatusError::Size => "status datagram of another size than its type has",
             StatusError::Magic => "no status datagram: it does not begin with TTST",
             StatusError::Crc => "status datagram whose checksum does not fit",
-            StatusError::Version => "status datagram of another version than 1",
+            StatusError::Version => "status datagram of another version than 2",
             StatusError::Type => "status datagram of a type that does not belong here",
             StatusError::Reserved => "status datagram with reserved bytes that are not zero",
             StatusError::Field => "status datagram with an impossible stream, epoch or seq",
@@ -170,6 +174,11 @@ pub fn is_status(datagram: &[u8]) -> bool {
     datagram.starts_with(&MAGIC) && datagram.len() != super::MoldRequest::BYTES
 }
 
+/// Whether two identities are those of different logs: not where a log has none.
+pub(super) const fn are_other_logs(one: u64, other: u64) -> bool {
+    one != 0 && other != 0 && one != other
+}
+
 /// Replica to leader: how far it has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
@@ -177,6 +186,8 @@ pub struct Status {
     pub stream: u32,
     /// The epoch that the replica's log is in.
     pub epoch: u64,
+    /// The identity of the replica's log; 0 where it has none.
+    pub log_id: u64,
     /// The replica's own number, kept over its restarts; not 0.
     pub replica: u64,
     /// Grows with each Status of a replica, over its restarts, too.
@@ -194,6 +205,8 @@ pub struct Commit {
     pub stream: u32,
     /// The leader's epoch.
     pub epoch: u64,
+    /// The identity of the leader's log; 0 where it has none.
+    pub log_id: u64,
     /// The last seq that is committed; 0 for none.
     pub commit: Seq,
 }
@@ -206,7 +219,7 @@ impl Status {
         put_u64(&mut out, NUMBER, self.number);
         put_u64(&mut out, DURABLE_SEQ, self.durable.0);
         put_u64(&mut out, APPLIED_SEQ, self.applied.0);
-        seal(&mut out, TYPE_STATUS, self.stream, self.epoch);
+        seal(&mut out, TYPE_STATUS, Head { stream: self.stream, epoch: self.epoch, log_id: self.log_id });
         out
     }
 
@@ -215,10 +228,11 @@ impl Status {
     /// # Errors
     /// [`StatusError`], in the order of its variants.
     pub fn decode(bytes: &[u8]) -> Result<Status, StatusError> {
-        let (stream, epoch) = open(bytes, TYPE_STATUS, STATUS_BYTES)?;
+        let Head { stream, epoch, log_id } = open(bytes, TYPE_STATUS, STATUS_BYTES)?;
         let status = Status {
             stream,
             epoch,
+            log_id,
             replica: u64_at(bytes, REPLICA),
             number: u64_at(bytes, NUMBER),
             durable: Seq(u64_at(bytes, DURABLE_SEQ)),
@@ -234,7 +248,7 @@ impl Commit {
     pub fn encode(&self) -> [u8; COMMIT_BYTES] {
         let mut out = [0; COMMIT_BYTES];
         put_u64(&mut out, COMMIT_SEQ, self.commit.0);
-        seal(&mut out, TYPE_COMMIT, self.stream, self.epoch);
+        seal(&mut out, TYPE_COMMIT, Head { stream: self.stream, epoch: self.epoch, log_id: self.log_id });
         out
     }
 
@@ -243,25 +257,33 @@ impl Commit {
     /// # Errors
     /// [`StatusError`], in the order of its variants.
     pub fn decode(bytes: &[u8]) -> Result<Commit, StatusError> {
-        let (stream, epoch) = open(bytes, TYPE_COMMIT, COMMIT_BYTES)?;
-        let commit = Commit { stream, epoch, commit: Seq(u64_at(bytes, COMMIT_SEQ)) };
+        let Head { stream, epoch, log_id } = open(bytes, TYPE_COMMIT, COMMIT_BYTES)?;
+        let commit = Commit { stream, epoch, log_id, commit: Seq(u64_at(bytes, COMMIT_SEQ)) };
         if commit.commit <= Seq::MAX { Ok(commit) } else { Err(StatusError::Field) }
     }
 }
 
-fn seal(out: &mut [u8], packet_type: u8, stream: u32, epoch: u64) {
+/// What both begin with.
+struct Head {
+    stream: u32,
+    epoch: u64,
+    log_id: u64,
+}
+
+fn seal(out: &mut [u8], packet_type: u8, Head { stream, epoch, log_id }: Head) {
     assert!(stream <= STREAM_MAX && epoch > 0 && epoch <= u64::from(EPOCH_MAX), "a feed's stream and epoch");
     out[MAGIC_AT..CRC].copy_from_slice(&MAGIC);
     out[VERSION_AT] = VERSION;
     out[TYPE] = packet_type;
     out[STREAM..EPOCH].copy_from_slice(&stream.to_le_bytes());
     put_u64(out, EPOCH, epoch);
+    put_u64(out, LOG_ID, log_id);
     let crc = crc32c(&out[VERSION_AT..]);
     out[CRC..VERSION_AT].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Checks everything up to the header's fields; returns stream and epoch.
-fn open(bytes: &[u8], packet_type: u8, size: usize) -> Result<(u32, u64), StatusError> {
+/// Checks everything up to the header's fields.
+fn open(bytes: &[u8], packet_type: u8, size: usize) -> Result<Head, StatusError> {
     if bytes.len() < HEADER_BYTES {
         return Err(StatusError::Size);
     }
@@ -287,7 +309,7 @@ fn open(bytes: &[u8], packet_type: u8, size: usize) -> Result<(u32, u64), Status
     if stream > STREAM_MAX || epoch == 0 || epoch > u64::from(EPOCH_MAX) {
         return Err(StatusError::Field);
     }
-    Ok((stream, epoch))
+    Ok(Head { stream, epoch, log_id: u64_at(bytes, LOG_ID) })
 }
 
 fn put_u64(out: &mut [u8], at: usize, value: u64) {
@@ -308,19 +330,20 @@ mod tests {
     use proptest::prelude::*;
 
     const STATUS: Status =
-        Status { stream: 1, epoch: 3, replica: 7, number: 258, durable: Seq(0x0102), applied: Seq(0x0101) };
-    const COMMIT: Commit = Commit { stream: 1, epoch: 3, commit: Seq(0x0102) };
+        Status { stream: 1, epoch: 3, log_id: 5, replica: 7, number: 258, durable: Seq(0x0102), applied: Seq(0x0101) };
+    const COMMIT: Commit = Commit { stream: 1, epoch: 3, log_id: 5, commit: Seq(0x0102) };
 
     #[test]
     fn golden_bytes() {
         let head = |crc: [u8; 4], packet_type| {
-            [b"TTST".as_slice(), &crc, &[1, packet_type, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]].concat()
+            let words = [1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
+            [b"TTST".as_slice(), &crc, &[2, packet_type, 0, 0], &words].concat()
         };
         let word = |low: [u8; 2]| [low[0], low[1], 0, 0, 0, 0, 0, 0];
         let status = [&word([7, 0])[..], &word([2, 1]), &word([2, 1]), &word([1, 1])].concat();
-        let status = [head([0x15, 0xbd, 0xc5, 0x6b], 1), status].concat();
+        let status = [head([0x36, 0x7d, 0xb9, 0xc1], 1), status].concat();
         assert_eq!(STATUS.encode()[..], status);
-        assert_eq!(COMMIT.encode()[..], [head([0xd8, 0x8f, 0xd3, 0x0b], 2), word([2, 1]).to_vec()].concat());
+        assert_eq!(COMMIT.encode()[..], [head([0xe2, 0x9b, 0xc8, 0xa7], 2), word([2, 1]).to_vec()].concat());
     }
 
     #[test]
@@ -338,8 +361,8 @@ mod tests {
         let set = |at: usize, value: u8| move |bytes: &mut Vec<u8>| bytes[at] = value;
         assert_eq!(with(&|bytes| bytes.truncate(HEADER_BYTES - 1), false), Err(StatusError::Size));
         assert_eq!(with(&set(0, b'X'), true), Err(StatusError::Magic));
-        assert_eq!(with(&set(50, 1), false), Err(StatusError::Crc));
-        assert_eq!(with(&set(VERSION_AT, 2), true), Err(StatusError::Version));
+        assert_eq!(with(&set(60, 1), false), Err(StatusError::Crc));
+        assert_eq!(with(&set(VERSION_AT, 1), true), Err(StatusError::Version));
         assert_eq!(with(&set(TYPE, TYPE_COMMIT), true), Err(StatusError::Type));
         assert_eq!(with(&|bytes| bytes.push(0), true), Err(StatusError::Size));
         assert_eq!(with(&set(RESERVED + 1, 1), true), Err(StatusError::Reserved));
@@ -365,11 +388,11 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_reads_back(
-            stream in 0..=STREAM_MAX, epoch in 1..=u64::from(EPOCH_MAX), replica in 1u64.., number: u64, durable in 0..1u64 << 63, applied in 0..1u64 << 63
+            stream in 0..=STREAM_MAX, epoch in 1..=u64::from(EPOCH_MAX), log_id: u64, replica in 1u64.., number: u64, durable in 0..1u64 << 63, applied in 0..1u64 << 63
         ) {
-            let status = Status { stream, epoch, replica, number, durable: Seq(durable), applied: Seq(applied) };
+            let status = Status { stream, epoch, log_id, replica, number, durable: Seq(durable), applied: Seq(applied) };
             prop_assert_eq!(Status::decode(&status.encode()), Ok(status));
-            let commit = Commit { stream, epoch, commit: Seq(durable) };
+            let commit = Commit { stream, epoch, log_id, commit: Seq(durable) };
             prop_assert_eq!(Commit::decode(&commit.encode()), Ok(commit));
         }
 

@@ -9,7 +9,7 @@ use std::net::SocketAddrV4;
 
 use ticktape_core::{Nanos, Seq};
 
-use super::status::{COMMIT_BYTES, Commit, Status, StatusError};
+use super::status::{COMMIT_BYTES, Commit, Status, StatusError, are_other_logs};
 
 /// How a leader reports.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,8 @@ pub struct ReporterConfig {
     pub stream: u32,
     /// The leader's epoch.
     pub epoch: u64,
+    /// The identity of its log; 0 where it has none.
+    pub log_id: u64,
     /// The most replicas that are told. Each costs a datagram for every `coalesce_ns`.
     pub replicas_max: usize,
     /// A moved watermark is told at most this often. Shorter costs datagrams, longer is latency at the replicas.
@@ -34,6 +36,7 @@ impl ReporterConfig {
         ReporterConfig {
             stream,
             epoch,
+            log_id: 0,
             replicas_max: 16,
             coalesce_ns: 100_000,
             heartbeat_ns: 20_000_000,
@@ -49,6 +52,8 @@ pub enum StatusDrop {
     Malformed(StatusError),
     /// Of another stream.
     ForeignStream,
+    /// Of another log: who sent it is told so, by a Commit that names this one.
+    ForeignLog,
     /// Of a higher epoch than this leader's: there is another, newer one.
     HigherEpoch,
     /// Overtaken by a later one of the same replica.
@@ -61,8 +66,13 @@ impl StatusDrop {
     /// How many reasons there are.
     pub const COUNT: usize = StatusError::ALL.len() + Self::OTHERS.len();
 
-    const OTHERS: [StatusDrop; 4] =
-        [StatusDrop::ForeignStream, StatusDrop::HigherEpoch, StatusDrop::Stale, StatusDrop::TooMany];
+    const OTHERS: [StatusDrop; 5] = [
+        StatusDrop::ForeignStream,
+        StatusDrop::ForeignLog,
+        StatusDrop::HigherEpoch,
+        StatusDrop::Stale,
+        StatusDrop::TooMany,
+    ];
 
     /// Every reason, in index order.
     pub fn all() -> impl Iterator<Item = StatusDrop> {
@@ -74,9 +84,10 @@ impl StatusDrop {
         let other = match self {
             StatusDrop::Malformed(error) => return error.index(),
             StatusDrop::ForeignStream => 0,
-            StatusDrop::HigherEpoch => 1,
-            StatusDrop::Stale => 2,
-            StatusDrop::TooMany => 3,
+            StatusDrop::ForeignLog => 1,
+            StatusDrop::HigherEpoch => 2,
+            StatusDrop::Stale => 3,
+            StatusDrop::TooMany => 4,
         };
         StatusError::ALL.len() + other
     }
@@ -86,6 +97,7 @@ impl StatusDrop {
         match self {
             StatusDrop::Malformed(error) => error.name(),
             StatusDrop::ForeignStream => "foreign_stream",
+            StatusDrop::ForeignLog => "foreign_log",
             StatusDrop::HigherEpoch => "higher_epoch",
             StatusDrop::Stale => "stale",
             StatusDrop::TooMany => "too_many_replicas",
@@ -132,6 +144,8 @@ pub struct Reporter {
     config: ReporterConfig,
     commit: Seq,
     followed: Vec<Followed>,
+    /// Who follows another log, and has to hear of it: one at a time, as each says so again.
+    stranger: Option<SocketAddrV4>,
     /// Where the last look for something to tell ended, so that each has its turn.
     turn: usize,
     superseded_by: Option<u64>,
@@ -149,6 +163,7 @@ impl Reporter {
             config: *config,
             commit: Seq::ZERO,
             followed: Vec::with_capacity(config.replicas_max),
+            stranger: None,
             turn: 0,
             superseded_by: None,
             counters: ReporterCounters::default(),
@@ -172,6 +187,10 @@ impl Reporter {
         let status = Status::decode(datagram).map_err(StatusDrop::Malformed)?;
         if status.stream != self.config.stream {
             return Err(StatusDrop::ForeignStream);
+        }
+        if are_other_logs(status.log_id, self.config.log_id) {
+            self.stranger = Some(source);
+            return Err(StatusDrop::ForeignLog);
         }
         if status.epoch > self.config.epoch {
             self.superseded_by = self.superseded_by.max(Some(status.epoch));
@@ -210,7 +229,13 @@ impl Reporter {
     /// The next Commit to send, and to whom; call until there is none.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<(SocketAddrV4, [u8; COMMIT_BYTES])> {
         self.forget_silent(now);
+        let ReporterConfig { stream, epoch, log_id, .. } = self.config;
         let commit = self.commit;
+        let word = Commit { stream, epoch, log_id, commit }.encode();
+        if let Some(stranger) = self.stranger.take() {
+            self.counters.commits += 1;
+            return Some((stranger, word));
+        }
         let due = (0..self.followed.len())
             .map(|step| (self.turn + step) % self.followed.len())
             .find(|&at| now >= due_at(&self.followed[at], commit, &self.config))?;
@@ -218,12 +243,14 @@ impl Reporter {
         (known.told, known.told_at) = (Some(commit), now);
         self.turn = due + 1;
         self.counters.commits += 1;
-        let word = Commit { stream: self.config.stream, epoch: self.config.epoch, commit };
-        Some((known.address, word.encode()))
+        Some((known.address, word))
     }
 
     /// When [`Reporter::poll_transmit`] has something to do, if nothing happens before; `None` where nobody follows.
     pub fn poll_timeout(&self) -> Option<Nanos> {
+        if self.stranger.is_some() {
+            return Some(0);
+        }
         let silence_ns = self.config.silence_ns;
         let at =
             |known: &Followed| due_at(known, self.commit, &self.config).min(known.heard_at.saturating_add(silence_ns));

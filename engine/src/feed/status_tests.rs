@@ -5,27 +5,29 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use proptest::prelude::*;
 use ticktape_core::{Nanos, Seq};
 
-use super::status::{Commit, Status, StatusError};
+use super::status::{COMMIT_BYTES, Commit, STATUS_BYTES, Status, StatusError};
 use super::status_reporter::{Reporter, ReporterConfig, StatusDrop};
 use super::status_tracker::{CommitDrop, CommitTracker, TakenBack, TrackerConfig};
 
 const MS: Nanos = 1_000_000;
-const STATUS: Status = Status { stream: 1, epoch: 3, replica: 7, number: 5, durable: Seq(9), applied: Seq(8) };
+const LOG_ID: u64 = 5;
+const STATUS: Status =
+    Status { stream: 1, epoch: 3, log_id: LOG_ID, replica: 7, number: 5, durable: Seq(9), applied: Seq(8) };
 
 fn at(port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
 }
 
 fn reporter(replicas_max: usize) -> Reporter {
-    Reporter::new(&ReporterConfig { replicas_max, ..ReporterConfig::new(1, 3) })
+    Reporter::new(&ReporterConfig { replicas_max, log_id: LOG_ID, ..ReporterConfig::new(1, 3) })
 }
 
 fn tracker() -> CommitTracker {
-    CommitTracker::new(&TrackerConfig { epoch: 3, ..TrackerConfig::new(1, 7, 1) })
+    CommitTracker::new(&TrackerConfig { epoch: 3, log_id: LOG_ID, ..TrackerConfig::new(1, 7, 1) })
 }
 
-fn commit(epoch: u64, commit: u64) -> [u8; 32] {
-    Commit { stream: 1, epoch, commit: Seq(commit) }.encode()
+fn commit(epoch: u64, commit: u64) -> [u8; COMMIT_BYTES] {
+    Commit { stream: 1, epoch, log_id: LOG_ID, commit: Seq(commit) }.encode()
 }
 
 /// All that is told now.
@@ -105,26 +107,63 @@ fn statuses_that_are_not_for_this_leader_are_counted_by_reason() {
 #[test]
 fn committed_is_the_lesser_of_the_word_and_what_is_there() {
     let mut tracker = tracker();
-    tracker.set_verified(Seq(10));
+    tracker.set_verified(MS, Seq(10));
     assert_eq!(tracker.committed(), Seq(0), "nobody has said so");
     tracker.on_commit(0, &commit(3, 7)).unwrap();
     assert_eq!(tracker.committed(), Seq(7));
     tracker.on_commit(0, &commit(3, 20)).unwrap();
     assert_eq!(tracker.committed(), Seq(10));
     assert_eq!(tracker.on_commit(0, &commit(3, 19)), Err(CommitDrop::Stale));
-    tracker.set_verified(Seq(15));
+    tracker.set_verified(MS, Seq(15));
     assert_eq!(tracker.committed(), Seq(15));
     assert_eq!(tracker.on_commit(0, &commit(2, 99)), Err(CommitDrop::StaleEpoch));
-    let foreign = Commit { stream: 2, epoch: 3, commit: Seq(99) }.encode();
+    let foreign = Commit { stream: 2, epoch: 3, log_id: LOG_ID, commit: Seq(99) }.encode();
     assert_eq!(tracker.on_commit(0, &foreign), Err(CommitDrop::ForeignStream));
     assert_eq!(tracker.on_commit(0, &foreign[1..]), Err(CommitDrop::Malformed(StatusError::Magic)));
     assert_eq!((tracker.counters().commits, tracker.counters().drops.iter().sum::<u64>()), (2, 4));
 }
 
 #[test]
+fn a_leader_of_another_log_is_told_apart_at_both_ends_whatever_its_epoch() {
+    let (mut reporter, mut tracker) = (reporter(2), tracker());
+    tracker.set_verified(0, Seq(10));
+    for epoch in [1, 3, 9] {
+        let other = Commit { stream: 1, epoch, log_id: 6, commit: Seq(9) };
+        assert_eq!(tracker.on_commit(0, &other.encode()), Err(CommitDrop::ForeignLog { log_id: 6 }));
+    }
+    assert_eq!((tracker.committed(), tracker.word()), (Seq(0), None));
+    let unnamed = Commit { stream: 1, epoch: 3, log_id: 0, commit: Seq(9) };
+    assert_eq!(tracker.on_commit(0, &unnamed.encode()), Ok(unnamed), "a log without an identity may be any");
+
+    reporter.set_commit(Seq(4));
+    for epoch in [1, 9] {
+        let stranger = Status { log_id: 6, epoch, replica: 8, ..STATUS };
+        assert_eq!(reporter.on_status(0, at(2), &stranger.encode()), Err(StatusDrop::ForeignLog));
+        assert_eq!(reporter.poll_timeout(), Some(0));
+        assert_eq!(told(&mut reporter, 0), [(2, 4)], "it has to hear of it: once for each Status");
+    }
+    assert_eq!((reporter.followed().len(), reporter.superseded_by(), reporter.poll_timeout()), (0, None, None));
+}
+
+#[test]
+fn a_word_does_not_cover_what_comes_long_after_it() {
+    let mut tracker = tracker();
+    tracker.set_verified(0, Seq(10));
+    tracker.on_commit(0, &commit(3, 20)).unwrap();
+    tracker.set_verified(50 * MS, Seq(12));
+    assert_eq!(tracker.committed(), Seq(12), "of the same leader: it would have been noticed");
+    // A peer that has less says that it is there; the leader's own word is none the younger for it.
+    assert_eq!(tracker.on_commit(60 * MS, &commit(3, 5)), Err(CommitDrop::Stale));
+    tracker.set_verified(70 * MS, Seq(15));
+    assert_eq!(tracker.committed(), Seq(12));
+    tracker.on_commit(71 * MS, &commit(3, 20)).unwrap();
+    assert_eq!(tracker.committed(), Seq(15));
+}
+
+#[test]
 fn the_word_of_a_new_reign_counts_once_the_log_has_come_to_it() {
     let mut tracker = tracker();
-    tracker.set_verified(Seq(10));
+    tracker.set_verified(MS, Seq(10));
     tracker.on_commit(0, &commit(3, 5)).unwrap();
     tracker.on_commit(0, &commit(4, 30)).unwrap();
     assert_eq!((tracker.committed(), tracker.word()), (Seq(5), Some((4, Seq(30)))));
@@ -132,14 +171,14 @@ fn the_word_of_a_new_reign_counts_once_the_log_has_come_to_it() {
     // The new reign begins at 8: what this log held from there on was not committed.
     assert_eq!(tracker.adopt(4, Seq(8)), Ok(()));
     assert_eq!(tracker.committed(), Seq(7));
-    tracker.set_verified(Seq(12));
+    tracker.set_verified(MS, Seq(12));
     assert_eq!(tracker.committed(), Seq(12));
 }
 
 #[test]
 fn a_reign_that_was_only_ever_heard_of_once_is_forgotten() {
     let mut tracker = tracker();
-    tracker.set_verified(Seq(10));
+    tracker.set_verified(MS, Seq(10));
     tracker.on_commit(0, &commit(9, 30)).unwrap();
     assert_eq!(tracker.on_commit(999 * MS, &commit(3, 5)), Err(CommitDrop::StaleEpoch));
     tracker.on_commit(1000 * MS, &commit(3, 5)).unwrap();
@@ -149,7 +188,7 @@ fn a_reign_that_was_only_ever_heard_of_once_is_forgotten() {
 #[test]
 fn a_reign_that_takes_back_what_was_committed_is_an_error() {
     let mut tracker = tracker();
-    tracker.set_verified(Seq(10));
+    tracker.set_verified(MS, Seq(10));
     tracker.set_applied(Seq(9));
     tracker.on_commit(0, &commit(3, 10)).unwrap();
     assert_eq!(tracker.adopt(4, Seq(6)), Err(TakenBack { from: Seq(6), committed: Seq(10) }));
@@ -164,7 +203,10 @@ fn statuses_go_out_when_something_moved_and_now_and_then() {
     let sent =
         |tracker: &mut CommitTracker, now| tracker.poll_transmit(now).map(|status| Status::decode(&status).unwrap());
     let first = sent(&mut tracker, MS).unwrap();
-    assert_eq!(first, Status { stream: 1, epoch: 3, replica: 7, number: 1, durable: Seq(0), applied: Seq(0) });
+    assert_eq!(
+        first,
+        Status { stream: 1, epoch: 3, log_id: LOG_ID, replica: 7, number: 1, durable: Seq(0), applied: Seq(0) }
+    );
     assert_eq!(sent(&mut tracker, MS), None);
     tracker.set_durable(Seq(4));
     assert_eq!(tracker.poll_timeout(), Some(MS + 100_000));
@@ -190,7 +232,7 @@ proptest! {
     ) {
         let (mut reporter, mut tracker) = (reporter(2), tracker());
         let (mut now, mut sequenced, mut committed, mut verified) = (MS, 0, 0, 0);
-        let (mut up, mut down): (Vec<[u8; 56]>, Vec<[u8; 32]>) = (vec![], vec![]);
+        let (mut up, mut down): (Vec<[u8; STATUS_BYTES]>, Vec<[u8; COMMIT_BYTES]>) = (vec![], vec![]);
         for (step, amount, pick) in steps {
             now += amount * 10_000;
             match step {
@@ -201,7 +243,7 @@ proptest! {
                 }
                 2 => {
                     verified = sequenced.min(verified + amount);
-                    tracker.set_verified(Seq(verified));
+                    tracker.set_verified(MS, Seq(verified));
                     tracker.set_durable(Seq(verified));
                 }
                 3 if !up.is_empty() => {

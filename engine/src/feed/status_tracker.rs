@@ -3,11 +3,12 @@
 //! Invariant: what is committed here is the lesser of the leader's word and the replica's own verified prefix, and only grows
 //! within an epoch.
 //! Invariant: a leader's word counts only for the log of its own epoch: the replica's log must have come to it.
+//! Invariant: a leader's word counts only for its own log, and for what came while it was alive to say so.
 //! Invariant: after a higher epoch was heard of, lower ones are not believed, for as long as it goes on to be heard.
 
 use ticktape_core::{Nanos, Seq};
 
-use super::status::{Commit, STATUS_BYTES, Status, StatusError};
+use super::status::{Commit, STATUS_BYTES, Status, StatusError, are_other_logs};
 
 /// How a replica tracks commits and reports.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,8 @@ pub struct TrackerConfig {
     pub first_number: u64,
     /// The epoch that the replica's log is in; 0 before it has one.
     pub epoch: u64,
+    /// The identity of the replica's log; 0 where it has none.
+    pub log_id: u64,
     /// What was known to be committed before, from a snapshot, or what a catch-up said.
     pub committed: Seq,
     /// A prefix that moved is told at most this often.
@@ -28,20 +31,24 @@ pub struct TrackerConfig {
     pub heartbeat_ns: u64,
     /// A leader that said nothing for so long is reported silent.
     pub silence_ns: u64,
+    /// A word covers what comes within so long after it: some heartbeats of a leader, less than a new one takes to begin.
+    pub fresh_ns: u64,
 }
 
 impl TrackerConfig {
-    /// Told within 100 µs, every 20 ms in any case; a leader is silent after 1 s.
+    /// Told within 100 µs, every 20 ms in any case; a leader is silent after 1 s, and its word covers what comes within 50 ms.
     pub fn new(stream: u32, replica: u64, first_number: u64) -> Self {
         TrackerConfig {
             stream,
             replica,
             first_number,
             epoch: 0,
+            log_id: 0,
             committed: Seq::ZERO,
             coalesce_ns: 100_000,
             heartbeat_ns: 20_000_000,
             silence_ns: 1_000_000_000,
+            fresh_ns: 50_000_000,
         }
     }
 }
@@ -53,6 +60,11 @@ pub enum CommitDrop {
     Malformed(StatusError),
     /// Of another stream.
     ForeignStream,
+    /// Of another log.
+    ForeignLog {
+        /// Which.
+        log_id: u64,
+    },
     /// Of a reign that is over.
     StaleEpoch,
     /// Overtaken by a later one.
@@ -63,7 +75,8 @@ impl CommitDrop {
     /// How many reasons there are.
     pub const COUNT: usize = StatusError::ALL.len() + Self::OTHERS.len();
 
-    const OTHERS: [CommitDrop; 3] = [CommitDrop::ForeignStream, CommitDrop::StaleEpoch, CommitDrop::Stale];
+    const OTHERS: [CommitDrop; 4] =
+        [CommitDrop::ForeignStream, CommitDrop::ForeignLog { log_id: 0 }, CommitDrop::StaleEpoch, CommitDrop::Stale];
 
     /// Every reason, in index order.
     pub fn all() -> impl Iterator<Item = CommitDrop> {
@@ -75,8 +88,9 @@ impl CommitDrop {
         let other = match self {
             CommitDrop::Malformed(error) => return error.index(),
             CommitDrop::ForeignStream => 0,
-            CommitDrop::StaleEpoch => 1,
-            CommitDrop::Stale => 2,
+            CommitDrop::ForeignLog { .. } => 1,
+            CommitDrop::StaleEpoch => 2,
+            CommitDrop::Stale => 3,
         };
         StatusError::ALL.len() + other
     }
@@ -86,6 +100,7 @@ impl CommitDrop {
         match self {
             CommitDrop::Malformed(error) => error.name(),
             CommitDrop::ForeignStream => "foreign_stream",
+            CommitDrop::ForeignLog { .. } => "foreign_log",
             CommitDrop::StaleEpoch => "stale_epoch",
             CommitDrop::Stale => "stale",
         }
@@ -123,7 +138,16 @@ pub struct TakenBack {
 struct Word {
     epoch: u64,
     commit: Seq,
+    /// When anything was heard of that reign.
     heard_at: Nanos,
+    /// When the word itself was said last.
+    said_at: Nanos,
+}
+
+impl Word {
+    const fn new(now: Nanos, epoch: u64, commit: Seq) -> Self {
+        Word { epoch, commit, heard_at: now, said_at: now }
+    }
 }
 
 /// Knows up to where a replica's log is committed. Whoever can send it datagrams can lie to it: the wiring hands it those of the
@@ -193,7 +217,7 @@ impl CommitTracker {
             return Err(CommitDrop::StaleEpoch);
         }
         self.heard_at = Some(now);
-        self.word = Some(Word { epoch, commit, heard_at: now });
+        self.word = Some(Word::new(now, epoch, commit));
         self.advance();
         Ok(())
     }
@@ -201,6 +225,9 @@ impl CommitTracker {
     fn take(&mut self, now: Nanos, commit: Commit) -> Result<Commit, CommitDrop> {
         if commit.stream != self.config.stream {
             return Err(CommitDrop::ForeignStream);
+        }
+        if are_other_logs(commit.log_id, self.config.log_id) {
+            return Err(CommitDrop::ForeignLog { log_id: commit.log_id });
         }
         // A reign that was heard of once and never again, and that the log has not come to, may have been a mistake.
         let silence_ns = self.config.silence_ns;
@@ -218,13 +245,21 @@ impl CommitTracker {
                 return Err(CommitDrop::Stale);
             }
         }
-        self.word = Some(Word { epoch: commit.epoch, commit: commit.commit, heard_at: now });
+        self.word = Some(Word::new(now, commit.epoch, commit.commit));
         self.advance();
         Ok(commit)
     }
 
-    /// The log is in order and verified up to `seq`.
-    pub fn set_verified(&mut self, seq: Seq) {
+    /// The log is in order and verified up to `seq`. What came long after a leader's last word may be another's, of another log, and is not
+    /// covered by it: a leader that lives says it again within a heartbeat.
+    pub fn set_verified(&mut self, now: Nanos, seq: Seq) {
+        let fresh_ns = self.config.fresh_ns;
+        if let Some(word) = &mut self.word
+            && seq > self.verified
+            && now > word.said_at.saturating_add(fresh_ns)
+        {
+            word.commit = word.commit.min(self.verified);
+        }
         self.verified = self.verified.max(seq);
         self.advance();
     }
@@ -300,9 +335,9 @@ impl CommitTracker {
         let number = self.number;
         self.number += 1;
         self.counters.statuses += 1;
-        let TrackerConfig { stream, replica, .. } = self.config;
+        let TrackerConfig { stream, replica, log_id, .. } = self.config;
         let (durable, applied) = (self.durable, self.applied);
-        Some(Status { stream, epoch: self.epoch, replica, number, durable, applied }.encode())
+        Some(Status { stream, epoch: self.epoch, log_id, replica, number, durable, applied }.encode())
     }
 
     /// When [`CommitTracker::poll_transmit`] has something to send, if nothing happens before.

@@ -115,7 +115,7 @@ impl Server {
         let serve = ServeConfig::new(stream, service.name, service.schema_version);
         let (committed, marks) = (role.committed(), watermarks.clone());
         let commit = move || committed.as_ref().map_or_else(|| marks.commit(), Committed::get);
-        let config = RepairServerConfig { dir: &dir, tap: &tap, watermarks, stream, datagram_bytes_max, role };
+        let config = RepairServerConfig { dir: &dir, tap: &tap, watermarks, stream, log_id, datagram_bytes_max, role };
         let repairs = RepairServer::new(config, ports.udp.split(), FileDisk::new)?;
         let bulk = CatchupServerConfig { log_id, cores, ..CatchupServerConfig::new(serve, dir, ServedRing::Here(tap)) };
         let bulk = CatchupServer::start(ports.tcp, bulk, epochs, commit)?;

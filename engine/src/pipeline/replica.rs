@@ -392,7 +392,7 @@ where
                     self.log_id = log_id;
                     break;
                 }
-                Err(BulkEnd::Foreign(why)) => return Err(why),
+                Err(BulkEnd::Foreign(why) | BulkEnd::OtherLog(why)) => return Err(why),
                 Err(BulkEnd::Failed(why) | BulkEnd::TakenBack { why, .. }) => {
                     self.board.add(Figure::CatchUpsFailed, 1);
                     self.board.say(&why);

@@ -138,6 +138,7 @@ pub fn assemble<S: Service, R: Rx, T: Tx, B: Bulk, D: Disk>(
     bulk: B,
     board: &Board,
 ) -> Result<Parts<S, R, T, B, D>, StartError> {
+    let log_id = opened.log_id();
     let Opened { journal, restored, next_seq, epochs, warnings: _ } = opened;
     let applied = restored.machine.applied();
     let epoch = epochs.last().map_or(0, |&(epoch, _)| epoch);
@@ -163,6 +164,7 @@ pub fn assemble<S: Service, R: Rx, T: Tx, B: Bulk, D: Disk>(
         repair: config.repairs,
         replica: me.number,
         first_status: me.first_status,
+        log_id,
         committed: applied,
         last_wanted: config.last_wanted(),
     };

@@ -31,6 +31,8 @@ pub enum BulkEnd {
     },
     /// The other side's log is none that can be followed here.
     Foreign(String),
+    /// Nor is it the one that is here, of the same service.
+    OtherLog(String),
 }
 
 impl BulkEnd {
@@ -39,13 +41,13 @@ impl BulkEnd {
         match fault {
             Fault::Refused(refuse) => match refuse.reason {
                 RefuseReason::Diverged => BulkEnd::TakenBack { why, from: Seq(refuse.detail) },
-                RefuseReason::OtherStream
-                | RefuseReason::OtherService
-                | RefuseReason::SchemaMismatch
-                | RefuseReason::OtherLog => BulkEnd::Foreign(why),
+                RefuseReason::OtherStream | RefuseReason::OtherService | RefuseReason::SchemaMismatch => {
+                    BulkEnd::Foreign(why)
+                }
+                RefuseReason::OtherLog => BulkEnd::OtherLog(why),
                 _ => BulkEnd::Failed(why),
             },
-            Fault::OtherLog { .. } => BulkEnd::Foreign(why),
+            Fault::OtherLog { .. } => BulkEnd::OtherLog(why),
             _ => BulkEnd::Failed(why),
         }
     }

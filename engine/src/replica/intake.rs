@@ -2,7 +2,8 @@
 //!
 //! Order of a poll: take what came on both feeds and from rewinders, go on with a transfer, publish, hear how far it is
 //! durable, tell and be told how far it is committed, ask for what is missing, decide what to do next.
-//! Invariant: nothing of the feed is let in before somebody who has the log has said that this one is its beginning.
+//! Invariant: nothing of the feed is let in before somebody who has the log has said that this one is its beginning, nor while a leader
+//! says that its log is another one.
 
 mod report;
 mod setup;
@@ -16,6 +17,7 @@ use ticktape_shm::{CommitMark, Watermarks};
 use super::bulk::{Bulk, BulkEnd, BulkProgress};
 use super::claims::Claims;
 use super::door::{Admission, Door, Way};
+use super::other_log::OtherLog;
 use super::status::{Board, Figure, ReplicaState};
 use super::words::Words;
 use crate::feed::status::is_status;
@@ -92,6 +94,9 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     /// The transfer under way is for what datagrams alone say there is.
     on_claim: bool,
     claims: Claims,
+    other_log: OtherLog,
+    /// What comes before was here at the beginning, or somebody who has the log has vouched for it since.
+    vouched: Seq,
     /// Whoever was asked had nothing more: nobody is asked for what is missing before this.
     rest_until: Nanos,
     /// Peers of this round that serve something else.
@@ -120,8 +125,10 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             verify: Some(|seq, message| Frame::decode(message).is_ok_and(|frame| frame.seq.0 == seq)),
         });
         let tracker = TrackerConfig::new(config.stream, config.replica, config.first_status);
-        let mut tracker = CommitTracker::new(&TrackerConfig { epoch, committed: config.committed, ..tracker });
-        tracker.set_verified(Seq(door.next_seq().0 - 1));
+        let tracker = TrackerConfig { epoch, log_id: config.log_id, committed: config.committed, ..tracker };
+        let mut tracker = CommitTracker::new(&tracker);
+        let vouched = door.next_seq();
+        tracker.set_verified(0, Seq(vouched.0 - 1));
         Intake {
             sides: [Side::A, Side::B].into_iter().zip(ports.feeds).collect(),
             repair_rx: ports.repair_rx,
@@ -150,6 +157,8 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             bulk_from: Seq::ZERO,
             on_claim: false,
             claims: Claims::default(),
+            other_log: OtherLog::default(),
+            vouched,
             rest_until: 0,
             foreign: 0,
             feed_frames: 0,
@@ -161,14 +170,14 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
 
     /// Hears what is committed, and lets nothing more in: for the end.
     pub fn poll_commits(&mut self, now: Nanos) -> usize {
-        let Intake { repair_rx, tracker, peers, .. } = self;
+        let Intake { repair_rx, tracker, peers, other_log, .. } = self;
         let taken = repair_rx.poll(now, BURST_MAX, |datagram| {
             if peers.contains(&datagram.source) && is_status(datagram.payload) {
                 // What is not taken is counted by the tracker.
-                let _ = tracker.on_commit(now, datagram.payload);
+                other_log.on_word(now, datagram.source, tracker.on_commit(now, datagram.payload));
             }
         });
-        self.advance_commit();
+        self.advance_commit(now);
         taken
     }
 
@@ -188,20 +197,21 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         } else {
             self.door.idle();
         }
-        self.advance_commit();
+        self.advance_commit(now);
         self.tell(now);
         self.decide(now);
         work
     }
 
     fn poll_feeds(&mut self, now: Nanos) -> usize {
-        let Intake { sides, arbiter, door, joined, silent, refused, feed_frames, .. } = self;
+        let admits = self.admits(now);
+        let Intake { sides, arbiter, door, silent, refused, feed_frames, .. } = self;
         let way = Way::Feed { epoch: u64::from(arbiter.session().epoch()) };
         let mut taken = 0;
         for (side, rx) in sides {
             taken += rx.poll(now, BURST_MAX, |datagram| {
                 let arrival = arbiter.on_packet(now, *side, datagram.payload, |seq, frame| {
-                    *joined && let_in(door, seq, frame, way, refused, feed_frames)
+                    admits && let_in(door, seq, frame, way, refused, feed_frames)
                 });
                 *silent &= matches!(arrival, Arrival::Dropped(_) | Arrival::EndOfSession);
             });
@@ -211,7 +221,17 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
 
     fn poll_repairs(&mut self, now: Nanos) -> usize {
         let Intake {
-            repair_rx, arbiter, door, tracker, peers, joined, refused, feed_frames, foreign_datagrams, ..
+            repair_rx,
+            arbiter,
+            door,
+            tracker,
+            other_log,
+            peers,
+            joined,
+            refused,
+            feed_frames,
+            foreign_datagrams,
+            ..
         } = self;
         let way = Way::Feed { epoch: u64::from(arbiter.session().epoch()) };
         repair_rx.poll(now, BURST_MAX, |datagram| {
@@ -219,20 +239,26 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 *foreign_datagrams += 1;
             } else if is_status(datagram.payload) {
                 // What is not taken is counted by the tracker.
-                let _ = tracker.on_commit(now, datagram.payload);
+                other_log.on_word(now, datagram.source, tracker.on_commit(now, datagram.payload));
             } else {
+                let admits = *joined && other_log.stranger(now).is_none();
                 arbiter.on_packet(now, Side::Repair, datagram.payload, |seq, frame| {
-                    *joined && let_in(door, seq, frame, way, refused, feed_frames)
+                    admits && let_in(door, seq, frame, way, refused, feed_frames)
                 });
             }
         })
     }
 
+    /// Whether frames of the feed are let in.
+    fn admits(&self, now: Nanos) -> bool {
+        self.joined && self.other_log.stranger(now).is_none()
+    }
+
     fn poll_held(&mut self, now: Nanos) -> usize {
-        let Intake { arbiter, door, joined, refused, feed_frames, .. } = self;
-        if !*joined {
+        if !self.admits(now) {
             return 0;
         }
+        let Intake { arbiter, door, refused, feed_frames, .. } = self;
         let way = Way::Feed { epoch: u64::from(arbiter.session().epoch()) };
         arbiter.poll_deliver(now, |seq, frame| let_in(door, seq, frame, way, refused, feed_frames))
     }
@@ -285,6 +311,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 self.foreign = 0;
                 // Numbers that the feed only spoke of may never come: whoever forges a heartbeat can name any.
                 self.arbiter.skip_to(self.door.next_seq().0);
+                self.vouched = self.door.next_seq();
                 self.board.add(Figure::CatchUps, 1);
                 self.advance_epoch();
                 // One of a reign that is over is not believed, as from the leader itself. What else was heard is forgotten: a datagram
@@ -315,14 +342,31 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 self.board.set(Figure::Received, self.door.next_seq().0 - 1);
                 self.verdict.get_or_insert(Verdict::TakenBack { why, from });
             }
-            BulkEnd::Foreign(why) => {
-                self.foreign += 1;
-                if self.foreign >= self.bulk.peers() {
-                    self.verdict.get_or_insert(Verdict::Fault(why));
-                } else {
-                    self.bulk_failed(now, &why);
-                }
-            }
+            BulkEnd::Foreign(why) => self.is_foreign(now, why),
+            BulkEnd::OtherLog(why) => self.is_of_other_log(now, why),
+        }
+    }
+
+    /// Whoever was asked serves something else; where all do, there is nothing to follow.
+    fn is_foreign(&mut self, now: Nanos, why: String) {
+        self.foreign += 1;
+        if self.foreign >= self.bulk.peers() {
+            self.verdict.get_or_insert(Verdict::Fault(why));
+        } else {
+            self.bulk_failed(now, &why);
+        }
+    }
+
+    /// Whoever was asked serves another log. What came of the feed since its leader was replaced is that one's: nobody who has this log
+    /// has vouched for it or committed it, and it has to go.
+    fn is_of_other_log(&mut self, now: Nanos, why: String) {
+        let from = self.committed.get().next().max(self.vouched);
+        let is_led_there = self.foreign + 1 >= self.bulk.peers() || self.other_log.stranger(now).is_some();
+        if self.door.next_seq() > from && is_led_there {
+            self.board.set(Figure::Received, self.door.next_seq().0 - 1);
+            self.verdict.get_or_insert(Verdict::TakenBack { why, from });
+        } else {
+            self.is_foreign(now, why);
         }
     }
 
@@ -359,10 +403,10 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         }
     }
 
-    fn advance_commit(&mut self) {
+    fn advance_commit(&mut self, now: Nanos) {
         self.advance_epoch();
         let durable = self.watermarks.durable();
-        self.tracker.set_verified(Seq(self.door.next_seq().0 - 1));
+        self.tracker.set_verified(now, Seq(self.door.next_seq().0 - 1));
         self.tracker.set_durable(durable);
         self.tracker.set_applied(Seq(self.board.get(Figure::Applied)));
         let committed = self.tracker.committed();
@@ -442,7 +486,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         let is_word = |state| matches!(state, ReplicaState::CatchingUp | ReplicaState::ChangingEpoch);
         let mut on_claim = needed.is_some_and(is_word) && self.arbiter.held() == 0;
         let needed = needed.or_else(|| {
-            on_claim = self.is_stale(now);
+            on_claim = self.is_stale(now) || self.hears_of_other_log(now);
             on_claim.then_some(ReplicaState::CatchingUp)
         });
         let needed = needed.filter(|_| !on_claim || self.claims.is_heeded(now));
@@ -479,6 +523,18 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 false
             }
         }
+    }
+
+    /// Whether somebody says that its log is another one, which nobody was asked about lately.
+    fn hears_of_other_log(&mut self, now: Nanos) -> bool {
+        let Some(stranger) = self.other_log.stranger(now) else { return false };
+        if self.claims.is_heeded(now) {
+            self.words.trouble(format_args!(
+                "{} says that its log is {:016x}, another one than here",
+                stranger.address, stranger.log_id
+            ));
+        }
+        true
     }
 
     /// Whether the leader has committed for a while what the feed does not even hint at.

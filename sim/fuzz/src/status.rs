@@ -8,12 +8,13 @@ use ticktape::feed::{Commit, CommitTracker, Reporter, ReporterConfig, Status, Tr
 use super::Seeds;
 
 const VERIFIED: Seq = Seq(100);
+const LOG_ID: u64 = 5;
 
 /// The bytes are a datagram, or several, each behind its length.
 pub fn run(data: &[u8]) -> bool {
-    let mut reporter = Reporter::new(&ReporterConfig { replicas_max: 2, ..ReporterConfig::new(1, 3) });
-    let mut tracker = CommitTracker::new(&TrackerConfig { epoch: 3, ..TrackerConfig::new(1, 7, 1) });
-    tracker.set_verified(VERIFIED);
+    let mut reporter = Reporter::new(&ReporterConfig { replicas_max: 2, log_id: LOG_ID, ..ReporterConfig::new(1, 3) });
+    let mut tracker = CommitTracker::new(&TrackerConfig { epoch: 3, log_id: LOG_ID, ..TrackerConfig::new(1, 7, 1) });
+    tracker.set_verified(0, VERIFIED);
     reporter.set_commit(VERIFIED);
     let (mut rest, mut now, mut accepted) = (data, 0, false);
     while let Some((&length, more)) = rest.split_first() {
@@ -29,7 +30,10 @@ pub fn run(data: &[u8]) -> bool {
         assert!(reporter.followed().len() <= 2);
         for _ in 0..3 {
             if let Some((_, commit)) = reporter.poll_transmit(now) {
-                assert_eq!(Commit::decode(&commit), Ok(Commit { stream: 1, epoch: 3, commit: VERIFIED }));
+                assert_eq!(
+                    Commit::decode(&commit),
+                    Ok(Commit { stream: 1, epoch: 3, log_id: LOG_ID, commit: VERIFIED })
+                );
             }
         }
         assert_eq!(reporter.poll_transmit(now), None, "nobody is told twice at one time");
@@ -51,11 +55,18 @@ fn check(datagram: &[u8]) -> bool {
 
 pub fn seeds() -> Seeds {
     let behind_length = |datagram: &[u8]| [&[datagram.len() as u8], datagram].concat();
-    let status = Status { stream: 1, epoch: 3, replica: 7, number: 9, durable: Seq(90), applied: Seq(80) };
-    let commit = |epoch, commit| behind_length(&Commit { stream: 1, epoch, commit: Seq(commit) }.encode());
-    let statuses = [status, Status { replica: 8, ..status }, Status { number: 10, ..status }];
+    let status =
+        Status { stream: 1, epoch: 3, log_id: LOG_ID, replica: 7, number: 9, durable: Seq(90), applied: Seq(80) };
+    let word =
+        |epoch, log_id, commit| behind_length(&Commit { stream: 1, epoch, log_id, commit: Seq(commit) }.encode());
+    let commit = |epoch, commit| word(epoch, LOG_ID, commit);
+    let stranger = Status { log_id: 6, replica: 9, ..status };
+    let statuses = [status, Status { replica: 8, ..status }, Status { number: 10, ..status }, stranger];
     vec![
         ("statuses", statuses.iter().flat_map(|status| behind_length(&status.encode())).collect()),
-        ("commits", [commit(3, 50), commit(3, 40), commit(4, 60), commit(3, 120)].concat()),
+        (
+            "commits",
+            [commit(3, 50), commit(3, 40), commit(4, 60), commit(3, 120), word(3, 6, 90), word(3, 0, 95)].concat(),
+        ),
     ]
 }

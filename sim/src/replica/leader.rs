@@ -41,6 +41,7 @@ impl LeaderStreams {
             tap: &tap,
             watermarks: watermarks.clone(),
             stream,
+            log_id,
             datagram_bytes_max: DATAGRAM_BYTES,
             role: Role::Leader { epoch },
         };

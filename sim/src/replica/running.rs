@@ -173,6 +173,7 @@ impl<S: Service + Invariants> Running<S> {
             tap: &tap,
             watermarks: watermarks.clone(),
             stream: config.stream(),
+            log_id,
             datagram_bytes_max: config.datagram_bytes_max,
             role,
         };

@@ -58,8 +58,8 @@ fn made() -> Vec<(&'static str, Vec<u8>)> {
         ("feed request", request.encode().to_vec()),
         ("feed log request", ask_log_identity(1).encode().to_vec()),
         ("feed log identity", feed_log_identity()),
-        ("status", status().to_vec()),
-        ("commit word", Commit { stream: 1, epoch: 3, commit: Seq(258) }.encode().to_vec()),
+        ("status", status()),
+        ("commit word", Commit { stream: 1, epoch: 3, log_id: 5, commit: Seq(258) }.encode().to_vec()),
         ("catch-up hello", catchup_hello()),
         ("catch-up up to", catchup(&Message::UpTo(UpTo { next: Seq(10), commit: Seq(12), epoch: 3 }))),
         ("anchor", anchor()),
@@ -195,8 +195,10 @@ fn feed_log_identity() -> Vec<u8> {
     packet
 }
 
-fn status() -> [u8; 56] {
-    Status { stream: 1, epoch: 3, replica: 7, number: 258, durable: Seq(258), applied: Seq(257) }.encode()
+fn status() -> Vec<u8> {
+    Status { stream: 1, epoch: 3, log_id: 5, replica: 7, number: 258, durable: Seq(258), applied: Seq(257) }
+        .encode()
+        .to_vec()
 }
 
 fn catchup(message: &Message<'_>) -> Vec<u8> {

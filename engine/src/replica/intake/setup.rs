@@ -31,6 +31,8 @@ pub struct IntakeConfig {
     pub replica: u64,
     /// Its statuses are numbered from here on.
     pub first_status: u64,
+    /// The identity of the log; 0 where it has none.
+    pub log_id: u64,
     /// What was known to be committed before.
     pub committed: Seq,
     /// The last frame that the state is to contain.
