@@ -1,5 +1,7 @@
 //! Forged packets, other logs, and a port and a feed that come and go.
 
+use proptest::prelude::*;
+
 use super::tests::{MS, Port, Print, packet, session};
 use super::*;
 
@@ -253,4 +255,70 @@ fn a_beginning_far_ahead_of_the_feed_is_said_once() {
     }
     let word = "the feed's next event is 9, and --from is 90: nothing is printed until that comes";
     assert_eq!((print.events, print.notices), (vec![], vec![word.to_string()]));
+}
+
+/// A datagram of anybody: a session near ours, a number near the next one or anywhere, so many messages, a heartbeat or an end; or noise.
+fn anything() -> impl Strategy<Value = Vec<u8>> {
+    let number = prop_oneof![6 => 1u64..60, 1 => 1u64..200_000, 1 => any::<u64>().prop_map(|at| at.max(1) >> 1)];
+    let mold = (0u32..5, number, 0u64..5).prop_map(|(epoch, from, what)| match what {
+        4 => ticktape::feed::end_of_session(&session(epoch).encode(), from).to_vec(),
+        count => packet(epoch, from, from + count),
+    });
+    let identity = (1u64..300).prop_map(|log_id| {
+        let log_id = NonZeroU64::new(if log_id < 299 { 0xa1 } else { 0xb2 }).unwrap();
+        ticktape::feed::log_identity(&session(0).encode(), log_id).to_vec()
+    });
+    prop_oneof![8 => mold, 2 => identity, 1 => prop::collection::vec(any::<u8>(), 0..60)]
+}
+
+proptest! {
+    /// Whatever comes on any socket at any time: it ends, asks within bounds, and prints each number once and in order but where it says so.
+    #[test]
+    fn anything_at_all_is_survived(
+        has_rewinder: bool,
+        from in prop::option::of(1u64..50),
+        steps in prop::collection::vec((0u64..400, 0u8..5, anything()), 1..150),
+    ) {
+        let found = Found { session: session(2), from: 3, packets: Vec::new(), unanswered: false };
+        let mut now = MS;
+        let mut stream = Stream::begin(now, &found, Cursor { from, ..Cursor::default() }, has_rewinder);
+        let (mut next, mut requests) = (from.unwrap_or(3), 0);
+        for (pause_ms, socket, datagram) in steps {
+            for _ in 0..=pause_ms {
+                now += MS;
+                stream.poll_events(now);
+                let asked = [stream.poll_log(now), stream.poll_request(now), stream.poll_probe(now)];
+                requests += asked.iter().flatten().count() as u64;
+            }
+            let came = Came::at(now);
+            match socket {
+                0 => stream.on_packet(now, came, Side::A, &datagram, |message| message.len() == 8),
+                1 => stream.on_packet(now, came, Side::B, &datagram, |message| message.len() == 8),
+                2 => stream.on_repair(now, came, &datagram),
+                3 => stream.on_probed(now, came, &datagram),
+                _ => stream.on_log(now, &datagram),
+            }
+            for out in stream.take() {
+                match out {
+                    Out::Event(number, _) => {
+                        prop_assert_eq!(number, next);
+                        next += 1;
+                    }
+                    Out::Notice(word) if word.contains(" are lost: ") => {
+                        let lost: Vec<u64> = word.split(' ').filter_map(|part| part.parse().ok()).collect();
+                        prop_assert!(lost[0] == next && lost[1] >= next, "{word}");
+                        next = lost[1] + 1;
+                    }
+                    Out::TakenBack { from, next: back, .. } | Out::Left { from, next: back, .. } => {
+                        prop_assert_eq!(from, next);
+                        next = back;
+                    }
+                    _ => {}
+                }
+            }
+            prop_assert_eq!(stream.next_seq(), next);
+        }
+        let seconds = now / (1_000 * MS) + 1;
+        prop_assert!(requests <= seconds * 1_000, "{requests} in {seconds} s");
+    }
 }

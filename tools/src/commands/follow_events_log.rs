@@ -21,8 +21,9 @@ use ticktape::feed::{MoldPacket, MoldRequest, Side, ask_log_identity, told_log_i
 
 use super::follow_events_stream::place;
 
-/// The least pause in which an appliance can be ended, its journal removed and another be started, in ns: to begin a journal takes a disk more
-/// than that. Shorter asks more often.
+/// The least pause in which an appliance can be ended, its journal removed and another be started, in ns. From its start to its first packet
+/// one takes 150 ms at the least (a journal on tmpfs; two shared cores): the rest is for hosts that are faster by far. Less asks more often, and
+/// holds up more packets for a round trip; more could let one of another log through.
 const RESTART_NS: u64 = 2_000_000;
 /// How long an answer is waited for, in ns: many round trips.
 const ASK_NS: u64 = 50_000_000;

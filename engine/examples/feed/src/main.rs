@@ -1,4 +1,5 @@
-//! `feed pub …` and `feed sub …`: a bank whose log goes out as a feed, and replicas of it in other processes.
+//! `feed pub …` and `feed sub …`: a bank whose log goes out as a feed, and replicas of it in other processes; `feed pay …` is a client of a
+//! bank that runs elsewhere.
 //!
 //! ```text
 //! cargo run -p feed -- pub --to 127.0.0.1:7101 --retx-port 7110
@@ -7,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod pay;
 mod publish;
 mod subscribe;
 
@@ -30,6 +32,8 @@ struct Args {
 enum Command {
     /// Run the bank, make transfers, and send its log to a feed, until a signal
     Pub(PubArgs),
+    /// Make transfers at a bank that runs elsewhere, as `ticktape run --service bank`, until a signal
+    Pay(PayArgs),
     /// Follow the feed, and compute the same balances, until a signal
     Sub(SubArgs),
 }
@@ -66,6 +70,19 @@ struct PubArgs {
     /// Take a snapshot each so many frames, and give up the log before the oldest of two
     #[arg(long, value_name = "N")]
     snapshot_frames: Option<u64>,
+}
+
+#[derive(clap::Args)]
+struct PayArgs {
+    /// Where the bank's clients connect: its --listen
+    #[arg(long, value_name = "ADDR:PORT", value_parser = destination)]
+    server: SocketAddrV4,
+    /// Transfers to make; without end where not given
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// Transfers a second, at most: each waits for the answer to the one before
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    rate: u64,
 }
 
 #[derive(clap::Args)]
@@ -120,6 +137,7 @@ fn interrupted() -> Result<Arc<AtomicBool>, String> {
 fn main() -> ExitCode {
     let (name, result) = match Args::parse().command {
         Command::Pub(args) => ("pub", interrupted().and_then(|stop| publish::run(&args, &stop))),
+        Command::Pay(args) => ("pay", interrupted().and_then(|stop| pay::run(&args, &stop))),
         Command::Sub(args) => ("sub", interrupted().and_then(|stop| subscribe::run(&args, &stop))),
     };
     match result {

@@ -87,7 +87,7 @@ impl Teller {
 }
 
 /// Transfer `n`: scattered, and the same in every run.
-fn transfer(n: u64, accounts: u64) -> (u8, u8, u32) {
+pub fn transfer(n: u64, accounts: u64) -> (u8, u8, u32) {
     let mixed = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = mixed ^ mixed >> 29;
     ((mixed % accounts) as u8, (mixed >> 16) as u8 % accounts as u8, (mixed >> 32) as u32 % 100)
