@@ -148,6 +148,12 @@ impl<S: Service> Executor<S> {
         self.deadline.set(self.machine.next_deadline().map_or(Deadline::NEVER, |deadline| deadline.0));
     }
 
+    /// Remembers the digest of the state as it is now, for marks to come that speak of it. As slow as a snapshot: replays do that.
+    pub fn note_state(&mut self) {
+        let digest = self.machine.state_digest();
+        self.machine.note_state_digest(self.machine.applied(), digest);
+    }
+
     /// Why the service can go no further, if it can't.
     pub fn failed(&self) -> Option<&StepError> {
         self.failed.as_ref()

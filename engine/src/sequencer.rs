@@ -241,6 +241,19 @@ impl<R: Rx> Sequencer<R> {
         }
     }
 
+    /// Writes a frame that another sequencer wrote: a replay of a captured log knows when a tick or a mark came. False where the ring is
+    /// full.
+    ///
+    /// # Panics
+    /// Where the payload is larger than the log's frames may have.
+    pub fn adopt(&mut self, now: Nanos, kind: Kind, payload: &[u8]) -> bool {
+        let Ok(seq) = self.log.append(now, kind, payload, &[]) else { return false };
+        self.desk.arrivals.set(seq, 0);
+        self.log.publish();
+        self.latency.pass(seq);
+        true
+    }
+
     /// The next seq to be assigned.
     pub fn next_seq(&self) -> Seq {
         self.log.next_seq()

@@ -2,18 +2,20 @@
 
 mod follow;
 mod generate;
+mod replay;
 
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{ArgGroup, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use ticktape::config::NicChoice;
 use ticktape::link::Tier;
 use ticktape::pipeline::{CorePlan, IdleStrategy};
 
 pub use follow::FollowArgs;
 pub use generate::GenerateArgs;
+pub use replay::{Place, ReplayArgs, Speed};
 
 /// A deterministic service with a total order, a durable journal and replicas.
 #[derive(Parser)]
@@ -36,7 +38,11 @@ pub enum Command {
     /// Orders, cancels and modifies around a price that walks at random. A book is kept on the way, so that cancels and modifies hit
     /// orders that rest, but for the share that is to miss; where none rests, a new order comes instead. An orders file has no times: how fast it is sent is for demo --rate to say.
     Generate(GenerateArgs),
-    /// Rebuild the state from a journal, or pull an appliance's inputs out of a capture, offline
+    /// Rebuild the state from a journal, or replay a capture through an appliance's stages, offline
+    ///
+    /// Of a capture the client links and the feed are taken. With a feed, its frames tell the order, the stamps and the ticks, and each
+    /// frame, each event to a session and each public event is compared byte for byte. Without one the order is that of the packets,
+    /// the stamps are their times, and only the events can be compared, but for the log's numbers in them.
     Replay(ReplayArgs),
     /// Show a journal's segments, commits, frames and snapshots
     Inspect(InspectArgs),
@@ -273,27 +279,6 @@ pub struct RunArgs {
     /// Print a line with where the log stands each so many seconds; none where not given
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=STATUS_SECONDS_MAX))]
     pub status: Option<u64>,
-}
-
-#[derive(clap::Args)]
-#[command(group(ArgGroup::new("replayed").args(["journal", "pcap"]).required(true)))]
-pub struct ReplayArgs {
-    /// The journal's directory: its frames are applied, and the state that they come to is told
-    #[arg(long, value_name = "DIR")]
-    pub journal: Option<PathBuf>,
-    /// A capture (pcap or pcapng): which inputs of which sessions are in it, what went back to them, and the feeds, as far as they
-    /// were captured; exit code 1 where inputs are missing
-    #[arg(long, value_name = "FILE")]
-    pub pcap: Option<PathBuf>,
-    /// The appliance's address in the capture; that of its first handshake where not given
-    #[arg(long, value_name = "ADDR:PORT", requires = "pcap")]
-    pub listen: Option<SocketAddrV4>,
-    /// Which service the journal is of
-    #[arg(long, value_name = "NAME", conflicts_with = "pcap")]
-    pub service: Option<String>,
-    /// Write the results to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]

@@ -21,6 +21,7 @@
 //! | `commands` | one command each |
 //! | `demo` | the demo's three processes |
 //! | [`links`] | an appliance's links and feeds, put back in order from captured datagrams |
+//! | `replay` | a capture, through an appliance's stages once more |
 //! | [`capture`] | packets and datagrams out of pcap and pcapng files |
 //!
 //! Invariant: exit code 0 is success, 1 is a mismatch or a failure under way, 2 is a mistake in what was asked.
@@ -36,6 +37,7 @@ mod json;
 pub mod links;
 mod log;
 mod out;
+mod replay;
 mod service;
 mod snapshots;
 mod survey;

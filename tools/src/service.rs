@@ -18,6 +18,7 @@ use ticktape_journal::Snapshot;
 use crate::Failure;
 use crate::log::{Log, on_log};
 use crate::out::say;
+use crate::replay::{AnyRig, Rig};
 
 /// Gathers a service's outputs into one text to be hashed.
 pub trait Outputs<O> {
@@ -113,6 +114,22 @@ pub struct StateFacts {
     pub compared: Compared,
 }
 
+impl StateFacts {
+    /// Of this machine.
+    pub fn of<S: Service>(machine: &Machine<S>) -> Self {
+        StateFacts {
+            seq: machine.applied(),
+            time: machine.now(),
+            epoch: machine.epoch(),
+            output_hash: machine.output_hash(),
+            sessions: machine.sessions().iter().count() as u64,
+            timers: machine.timers_armed() as u64,
+            malformed: machine.malformed(),
+            compared: machine.compared(),
+        }
+    }
+}
+
 /// A state that is built up frame by frame.
 pub trait AnyReplay {
     /// Applies one frame.
@@ -141,6 +158,27 @@ pub trait AnyReplay {
 
     /// What it came to.
     fn finish(self: Box<Self>) -> Outcome;
+}
+
+/// Outputs on their way into the hash of their reports.
+pub trait AnyReports {
+    /// The next one, encoded; false where it is none of the service's.
+    fn push(&mut self, bytes: &[u8]) -> bool;
+
+    /// How many reports there were, and the SHA-256 of their text in lowercase hex.
+    fn finish(self: Box<Self>) -> (u64, String);
+}
+
+struct Reports<O>(Box<dyn Outputs<O>>);
+
+impl<O: Decode> AnyReports for Reports<O> {
+    fn push(&mut self, bytes: &[u8]) -> bool {
+        O::from_bytes(bytes).map(|output| self.0.push(output)).is_ok()
+    }
+
+    fn finish(self: Box<Self>) -> (u64, String) {
+        self.0.finish()
+    }
 }
 
 /// A running replica.
@@ -210,6 +248,18 @@ pub trait AnyService {
     /// It is another service's, or of another version of this one.
     fn replay_from(&self, found: Found, dir: &Path, keep: Keep) -> Result<(Box<dyn AnyReplay + '_>, Begun), Failure>;
 
+    /// Its stages, before the first frame, for a replay of a capture.
+    fn rig(&self) -> Box<dyn AnyRig + '_>;
+
+    /// The same, from the state that was found in `dir`, with the frames of its log up to `last`.
+    ///
+    /// # Errors
+    /// It is another service's, or of another version of this one, or the log does not reach so far.
+    fn rig_from(&self, log: &Log, dir: &Path, last: Seq) -> Result<Box<dyn AnyRig + '_>, Failure>;
+
+    /// Gathers encoded outputs into the hash of their reports.
+    fn reports(&self) -> Box<dyn AnyReports + '_>;
+
     /// A command's encoding as text, for people.
     fn describe_input(&self, frame: &Frame<'_>) -> String;
 
@@ -226,6 +276,13 @@ pub(crate) struct ServiceEntry<S: Service> {
 impl<S: Service> ServiceEntry<S> {
     pub(crate) fn new(name: &'static str, config: S::Config, options: ServiceOptions<S::Output>) -> Self {
         ServiceEntry { name, config, options }
+    }
+
+    fn gatherer(&self) -> Box<dyn Outputs<S::Output>> {
+        match self.options.reports {
+            Some(reports) => reports(),
+            None => Box::new(EncodedOutputs::default()),
+        }
     }
 }
 
@@ -263,14 +320,30 @@ where
         let tail_bytes = SnapshotConfig::default().tail_bytes;
         let restored = found.restore::<S>(dir, &self.config, StepLimits::default(), tail_bytes);
         let Restored { machine, tails, snapshot, rejected } = restored.map_err(Failure::failed)?;
-        let reports: Option<Box<dyn Outputs<S::Output>>> =
-            (keep == Keep::Reports).then(|| match self.options.reports {
-                Some(reports) => reports(),
-                None => Box::new(EncodedOutputs::default()),
-            });
+        let reports = (keep == Keep::Reports).then(|| self.gatherer());
         let tails = (keep == Keep::Tails).then_some(tails);
         let begun = Begun { snapshot: snapshot.map(|meta| meta.seq), passed_over: rejected, is_all: false };
         Ok((Box::new(Replay::<S> { machine, commands: 0, reports, tails }), begun))
+    }
+
+    fn rig(&self) -> Box<dyn AnyRig + '_> {
+        Box::new(Rig::<S>::new(Machine::genesis(&self.config, Rig::<S>::limits())))
+    }
+
+    fn rig_from(&self, log: &Log, dir: &Path, last: Seq) -> Result<Box<dyn AnyRig + '_>, Failure> {
+        let restored = log.newest(last)?.restore::<S>(dir, &self.config, Rig::<S>::limits(), 0);
+        let mut machine = restored.map_err(Failure::failed)?.machine;
+        let mut reader = log.from(machine.applied().next())?;
+        while machine.applied() < last {
+            let Some(bytes) = reader.next().map_err(Failure::reading)? else { break };
+            let frame = Frame::view(bytes).expect("the reader has checked it");
+            while machine.step(&frame).map_err(Failure::failed)? != Progress::Applied {}
+        }
+        Ok(Box::new(Rig::<S>::new(machine)))
+    }
+
+    fn reports(&self) -> Box<dyn AnyReports + '_> {
+        Box::new(Reports(self.gatherer()))
     }
 
     fn describe_input(&self, frame: &Frame<'_>) -> String {
@@ -328,17 +401,7 @@ where
     }
 
     fn facts(&self) -> StateFacts {
-        let machine = &self.machine;
-        StateFacts {
-            seq: machine.applied(),
-            time: machine.now(),
-            epoch: machine.epoch(),
-            output_hash: machine.output_hash(),
-            sessions: machine.sessions().iter().count() as u64,
-            timers: machine.timers_armed() as u64,
-            malformed: machine.malformed(),
-            compared: machine.compared(),
-        }
+        StateFacts::of(&self.machine)
     }
 
     fn state_digest(&mut self) -> [u8; 32] {
@@ -398,18 +461,37 @@ pub(crate) fn find<'a>(services: &'a [Box<dyn AnyService>], name: Option<&str>) 
         .ok_or_else(|| Failure::usage(format!("service {:?} is unknown: one of {}", name.unwrap_or(""), names())))
 }
 
-/// Applies the whole journal in `dir` to a fresh state, or to the oldest that it goes on from where its beginning is gone.
-pub(crate) fn replay_journal(service: &dyn AnyService, dir: &Path) -> Result<(Outcome, Begun), Failure> {
-    on_log(dir, |log| replay_log(service, log, dir))
+/// Applies the journal in `dir`, up to a seq or all of it, to a fresh state, or to the oldest that it goes on from where its beginning
+/// is gone.
+pub(crate) fn replay_journal(
+    service: &dyn AnyService,
+    dir: &Path,
+    until: Option<u64>,
+) -> Result<(Outcome, Begun), Failure> {
+    on_log(dir, |log| replay_log(service, log, dir, until.map(Seq)))
 }
 
-fn replay_log(service: &dyn AnyService, log: &Log, dir: &Path) -> Result<(Outcome, Begun), Failure> {
+fn replay_log(
+    service: &dyn AnyService,
+    log: &Log,
+    dir: &Path,
+    until: Option<Seq>,
+) -> Result<(Outcome, Begun), Failure> {
     log.check_end()?;
     let (mut replay, mut begun) = service.replay_from(log.oldest()?, dir, Keep::Reports)?;
     begun.is_all = log.is_without_segments();
-    let mut reader = log.from(replay.seq().next())?;
-    while let Some(bytes) = reader.next().map_err(Failure::reading)? {
+    let (first, last) = (replay.seq(), until.unwrap_or(Seq::MAX));
+    let mut reader = log.from(first.next())?;
+    while replay.seq() < last {
+        let Some(bytes) = reader.next().map_err(Failure::reading)? else { break };
         replay.apply(&Frame::view(bytes).expect("the reader has checked it"))?;
     }
-    Ok((replay.finish(), begun))
+    match until.filter(|until| *until != replay.seq()) {
+        None => Ok((replay.finish(), begun)),
+        Some(until) => Err(Failure::usage(format!(
+            "{}: there is no frame {until} to end with: --until takes {first} to {} here",
+            dir.display(),
+            log.last_seq()?
+        ))),
+    }
 }

@@ -7,7 +7,7 @@ use ticktape::link::{Ack, Hello, Identity, Packet, Range, Ranges};
 use ticktape_nic::capture::{Direction, pcapng};
 use ticktape_nic::packet::{Headers, MacAddr, Template};
 use ticktape_tools::capture::{Datagrams, INTERFACES_MAX, Item, Reader, TEXT_BYTES_MAX};
-use ticktape_tools::links::Links;
+use ticktape_tools::links::{Handed, Links, Stream};
 
 use super::Seeds;
 
@@ -49,14 +49,25 @@ pub fn run(data: &[u8]) -> bool {
 /// Each packet is a datagram or has a reason against it.
 fn check_datagrams(data: &[u8], packets: u64) {
     let mut datagrams = Datagrams::new(Reader::new(data).expect("as before"));
-    let (mut found, mut handed, mut links) = (0, 0, Links::new(None));
+    let (mut found, mut links) = (0, Links::new(None));
+    // Of inputs, of events, and of feeds.
+    let mut handed = [0; 3];
+    let mut count = |message: Handed<'_>| match message {
+        Handed::Hello { .. } => {}
+        Handed::Input(input) => handed[0] += u64::from(input.command.len() < data.len()),
+        Handed::Event { message, .. } => handed[1] += u64::from(message.len() < data.len()),
+        Handed::Feed { message, .. } => handed[2] += u64::from(message.len() < data.len()),
+    };
     while let Ok(Some(datagram)) = datagrams.next() {
         found += 1;
         assert!(datagram.payload.len() < data.len());
-        links.on_datagram(&datagram, |input| handed += u64::from(input.command.len() < data.len()));
+        links.on_datagram(&datagram, &mut count);
     }
-    links.finish(packets, |_| handed += 1);
-    assert_eq!(handed, links.inputs().values().map(|stream| stream.figures().messages).sum::<u64>());
+    links.finish(packets, &mut count);
+    let messages = |stream: &Stream| stream.figures().messages;
+    assert_eq!(handed[0], links.inputs().values().map(messages).sum::<u64>());
+    assert_eq!(handed[1], links.events().values().map(messages).sum::<u64>());
+    assert_eq!(handed[2], links.feeds().values().map(|feed| messages(&feed.stream)).sum::<u64>());
     let others = datagrams.flaws().total() - datagrams.reader().flaws().total();
     assert_eq!(found + others, packets);
 }

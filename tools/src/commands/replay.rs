@@ -1,4 +1,4 @@
-//! `ticktape replay`: the state from the journal alone. Captures are `replay_capture`'s.
+//! `ticktape replay`: the state from the journal alone. Captures are `replay_capture`'s, comparisons `replay_diff`'s and `replay_bisect`'s.
 
 use std::time::Instant;
 
@@ -22,13 +22,21 @@ struct Json {
 
 pub fn run(args: &ReplayArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     if let Some(pcap) = &args.pcap {
-        return super::replay_capture::run(args, pcap);
+        return super::replay_capture::run(args, pcap, services);
     }
     let journal =
         args.journal.as_ref().ok_or_else(|| Failure::usage("--journal DIR or --pcap FILE says what to replay"))?;
+    if let Some(path) = &args.json {
+        crate::json::check(path)?;
+    }
+    match (&args.diff, &args.bisect) {
+        (Some(other), _) => return super::replay_diff::run(args, journal, other, services),
+        (None, Some(program)) => return super::replay_bisect::run(args, journal, program, services),
+        (None, None) => {}
+    }
     let service = find(services, args.service.as_deref())?;
     let started = Instant::now();
-    let (outcome, begun) = replay_journal(service, journal)?;
+    let (outcome, begun) = replay_journal(service, journal, args.until)?;
     let seconds = started.elapsed().as_secs_f64();
     say!("replayed {} to seq {} in {seconds:.3} s", journal.display(), outcome.seq)?;
     begun.say()?;

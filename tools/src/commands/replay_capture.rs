@@ -1,18 +1,22 @@
-//! `ticktape replay --pcap`: which inputs, reports and frames a capture holds, and which it lacks.
+//! `ticktape replay --pcap`: which inputs, reports and frames a capture holds, and which it lacks; then `replay_stages` replays them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufReader, Read};
 use std::net::SocketAddrV4;
 use std::path::Path;
 
 use serde::Serialize;
 
+use super::replay_stages::{self, Replayed};
 use crate::Failure;
 use crate::args::ReplayArgs;
 use crate::capture::{Datagrams, ReadError, Reason};
-use crate::links::{Counts, Feed, Figures, Links, Stream};
+use crate::demo::{COLUMNS, Latency, row};
+use crate::links::{Counts, Feed, Figures, Handed, Links, Stream};
 use crate::out::{printed_then, say};
+use crate::service::AnyService;
 
 /// Ranges that a line shows; JSON has them all.
 const RANGES_SHOWN: usize = 50;
@@ -139,33 +143,46 @@ struct Pulled {
     other: u64,
     /// Packets that are no datagrams, and what is wrong with the file, by reason.
     flaws: BTreeMap<&'static str, u64>,
+    /// From each packet with inputs to the first with a result of one of them.
+    wire_to_wire: Latency,
+    /// Packets with inputs of which no result is there.
+    unpaired: u64,
+    /// What came of it in the stages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay: Option<Replayed>,
     ok: bool,
 }
 
-pub fn run(args: &ReplayArgs, path: &Path) -> Result<(), Failure> {
+pub fn run(args: &ReplayArgs, path: &Path, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     if let Some(json) = &args.json {
         crate::json::check(json)?;
     }
     let name = path.display().to_string();
-    let datagrams = Datagrams::open(path).map_err(|error| match &error.reason {
-        Reason::Io(io) => Failure::usage(format!("{name}: {io}")),
-        _ => Failure::usage(format!("{name}: {error}")),
-    })?;
-    let (mut pulled, ended) = pull(&name, datagrams, args.listen);
+    let (links, mut pulled, ended) = pull(&name, open(path)?, args.listen);
+    let has_feed = links.log_feeds().next().is_some();
     let verdict = match (ended, pulled.appliance) {
         (Err(error), _) => Err(Failure::failed(format!("{name}: {error}"))),
-        (Ok(()), None) => Err(Failure::usage(format!(
+        (Ok(()), None) if !has_feed => Err(Failure::usage(format!(
             "{name}: no handshake in it tells the appliance: name its address, as --listen 10.0.0.1:7001"
         ))),
         (Ok(()), Some(listen)) if pulled.link.up == 0 => {
             Err(Failure::failed(format!("{name}: no link packet in it is for {listen}")))
         }
-        (Ok(()), Some(_)) if pulled.missing_inputs > 0 => {
+        (Ok(()), _) if pulled.missing_inputs > 0 => {
             Err(Failure::failed(format!("{name}: {} inputs are missing", pulled.missing_inputs)))
         }
-        (Ok(()), Some(_)) => Ok(()),
+        (Ok(()), _) => Ok(()),
     };
-    pulled.ok = verdict.is_ok();
+    let has_order = has_feed || pulled.inputs > 0 && pulled.missing_inputs == 0;
+    let replayed = if has_order && !args.no_stages {
+        let replayed = replay_stages::replay(args, path, &links, pulled.times(), services)?;
+        Some(replayed)
+    } else {
+        None
+    };
+    let compared = replayed.as_ref().map_or(Ok(()), |replayed| replayed.verdict(&name));
+    let verdict = verdict.and(compared);
+    (pulled.ok, pulled.replay) = (verdict.is_ok(), replayed);
     let printed = pulled.print();
     if let Some(json) = &args.json {
         crate::json::write(json, &pulled)?;
@@ -173,11 +190,20 @@ pub fn run(args: &ReplayArgs, path: &Path) -> Result<(), Failure> {
     printed_then(printed, verdict)
 }
 
+/// Opens a capture.
+pub fn open(path: &Path) -> Result<Datagrams<BufReader<File>>, Failure> {
+    let name = path.display();
+    Datagrams::open(path).map_err(|error| match &error.reason {
+        Reason::Io(io) => Failure::usage(format!("{name}: {io}")),
+        _ => Failure::usage(format!("{name}: {error}")),
+    })
+}
+
 fn pull(
     name: &str,
     mut datagrams: Datagrams<impl Read>,
     listen: Option<SocketAddrV4>,
-) -> (Pulled, Result<(), ReadError>) {
+) -> (Links, Pulled, Result<(), ReadError>) {
     let mut links = Links::new(listen);
     let (mut inputs, mut count, mut index) = (0, 0, 0);
     let (mut first_time_ns, mut last_time_ns) = (None, None);
@@ -187,13 +213,13 @@ fn pull(
                 (count, index) = (count + 1, datagram.index);
                 first_time_ns = first_time_ns.into_iter().chain(datagram.time_ns).min();
                 last_time_ns = last_time_ns.max(datagram.time_ns);
-                links.on_datagram(&datagram, |_| inputs += 1);
+                links.on_datagram(&datagram, |handed| inputs += u64::from(matches!(handed, Handed::Input(_))));
             }
             Ok(None) => break Ok(()),
             Err(error) => break Err(error),
         }
     };
-    links.finish(index, |_| inputs += 1);
+    links.finish(index, |handed| inputs += u64::from(matches!(handed, Handed::Input(_))));
     let flaws = datagrams.flaws().rows().filter(|row| row.1 > 0).map(|(flaw, count)| (flaw.name(), count)).collect();
     let Counts { up, down, undecodable, before_handshake, other_appliances, refused, beyond_streams, other, .. } =
         links.counts();
@@ -221,12 +247,20 @@ fn pull(
         feeds: links.feeds().iter().map(feed).collect(),
         other,
         flaws,
+        wire_to_wire: Latency::of(links.wire_to_wire().latencies()),
+        unpaired: links.wire_to_wire().unpaired(),
+        replay: None,
         ok: false,
     };
-    (pulled, ended)
+    (links, pulled, ended)
 }
 
 impl Pulled {
+    /// Of the first packet and of the last, in nanoseconds since 1970; 0 where none has a time.
+    fn times(&self) -> (u64, u64) {
+        (self.first_time_ns.unwrap_or(0), self.last_time_ns.unwrap_or(0))
+    }
+
     fn print(&self) -> Result<(), Failure> {
         let span_ns = self.last_time_ns.unwrap_or(0) - self.first_time_ns.unwrap_or(0);
         say!("{}: {} datagrams over {:.6} s", self.file, self.datagrams, span_ns as f64 / 1e9)?;
@@ -261,7 +295,12 @@ impl Pulled {
         for (name, count) in &self.flaws {
             say!("no datagrams   {count} {name}")?;
         }
-        Ok(())
+        if self.wire_to_wire.count + self.unpaired > 0 {
+            say!("µs          {COLUMNS}")?;
+            say!("{}", row("wire-wire", &self.wire_to_wire))?;
+            say!("unpaired       {} packets with inputs, without a result", self.unpaired)?;
+        }
+        self.replay.as_ref().map_or(Ok(()), Replayed::print)
     }
 }
 

@@ -19,6 +19,7 @@ mod workspace;
 
 pub use appliance::run as appliance;
 pub use follower::run as follower;
+pub use result::{COLUMNS, Latency, row};
 
 use std::fs::File;
 use std::path::Path;
@@ -163,7 +164,7 @@ impl Run<'_> {
         if let Some(fault) = &ended.fault {
             return Err(Failure::failed(format!("the appliance stopped: {fault}")));
         }
-        let (replayed, _) = replay_journal(service, &workspace.journal())?;
+        let (replayed, _) = replay_journal(service, &workspace.journal(), None)?;
         Ok(Played { ready, driven, ended, followed, replayed })
     }
 }

@@ -207,7 +207,7 @@ impl DemoResult<'_> {
             self.throughput_per_s(part),
             self.args.tier.as_str()
         )?;
-        say!("µs from wire      p50       p90       p99     p99.9    p99.99       max      count")?;
+        say!("µs from wire{COLUMNS}")?;
         let stages = self.stages(part);
         for name in STAGES {
             if let Some(latency) = stages.get(name) {
@@ -293,7 +293,11 @@ impl DemoResult<'_> {
     }
 }
 
-fn row(name: &str, latency: &Latency) -> String {
+/// What the columns of [`row`] are, behind a title of twelve letters.
+pub const COLUMNS: &str = "      p50       p90       p99     p99.9    p99.99       max      count";
+
+/// A latency in µs, as a line.
+pub fn row(name: &str, latency: &Latency) -> String {
     let us = |ns: u64| format!("{:10.1}", ns as f64 / 1e3);
     format!(
         "{name:11}{}{}{}{}{}{} {:10}",

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::SocketAddrV4;
 
-use ticktape::feed::{MoldPacket, SessionName};
+use ticktape::feed::{FeedSession, MoldPacket, SessionName};
 use ticktape::link::serial::extend;
-use ticktape::link::{Identity, Packet, Welcome};
-use ticktape_core::Frame;
+use ticktape::link::{EventMessage, Identity, Packet, Welcome};
+use ticktape::payload::EpochChange;
+use ticktape_core::{Frame, Kind};
 
 use super::stream::{Deliver, Stream};
+use super::wire_to_wire::WireToWire;
 use super::{KEPT_BYTES_MAX, STREAMS_MAX};
 use crate::capture::Datagram;
 
@@ -27,6 +29,43 @@ pub struct Input<'a> {
     /// The command.
     pub command: &'a [u8],
 }
+
+/// What a capture says, in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handed<'a> {
+    /// A client asks to begin, or to go on.
+    Hello {
+        /// Whose session.
+        session: u64,
+        /// The client's incarnation.
+        client_epoch: u32,
+        /// Where its commands begin.
+        first_seq: u64,
+    },
+    /// A command.
+    Input(Input<'a>),
+    /// An event to a session.
+    Event {
+        /// Whose.
+        session: u64,
+        /// Its number.
+        number: u64,
+        /// As it stands on the link.
+        message: &'a [u8],
+    },
+    /// A feed's message.
+    Feed {
+        /// The feed.
+        name: &'a SessionName,
+        /// Its number.
+        number: u64,
+        /// As it was published.
+        message: &'a [u8],
+    },
+}
+
+/// What is handed on goes there.
+pub type OnHanded<'a> = &'a mut dyn FnMut(Handed<'_>);
 
 /// Datagrams by what they were.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +97,23 @@ pub struct Feed {
     pub stream: Stream,
     /// Messages of them that are frames of the log, each with its number as its seq.
     pub frames: u64,
+    /// The service that an `EpochChange` of them names, and that frame's seq.
+    pub begun: Option<(String, u64)>,
+}
+
+impl Feed {
+    /// Whether it is the log, rather than public events.
+    pub fn is_log(&self) -> bool {
+        self.frames > 0 && self.frames == self.stream.figures().messages
+    }
+
+    fn note(frames: &mut u64, begun: &mut Option<(String, u64)>, seq: u64, message: &[u8]) {
+        let Some(frame) = Frame::decode(message).ok().filter(|frame| frame.seq.0 == seq) else { return };
+        *frames += 1;
+        if frame.kind == Kind::EpochChange && begun.is_none() {
+            *begun = EpochChange::decode(frame.payload).map(|change| (change.service_name.to_string(), seq));
+        }
+    }
 }
 
 /// Puts the streams of a capture back in order.
@@ -70,6 +126,7 @@ pub struct Links {
     events: BTreeMap<u64, Stream>,
     feeds: BTreeMap<SessionName, Feed>,
     counts: Counts,
+    wire_to_wire: WireToWire,
     /// Streams of all three kinds.
     streams: usize,
     /// What all streams may still keep, in bytes.
@@ -86,6 +143,7 @@ impl Links {
             events: BTreeMap::new(),
             feeds: BTreeMap::new(),
             counts: Counts::default(),
+            wire_to_wire: WireToWire::default(),
             streams: 0,
             room: KEPT_BYTES_MAX,
         }
@@ -99,6 +157,11 @@ impl Links {
     /// Datagrams so far.
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// From packets with commands to the first results of these.
+    pub fn wire_to_wire(&self) -> &WireToWire {
+        &self.wire_to_wire
     }
 
     /// Inputs by session and client epoch.
@@ -116,10 +179,27 @@ impl Links {
         &self.feeds
     }
 
-    /// The next datagram of the capture. `on_input` is given the inputs whose turn it is.
-    pub fn on_datagram(&mut self, datagram: &Datagram<'_>, mut on_input: impl FnMut(Input<'_>)) {
+    /// Feeds that are the log, by reign.
+    pub fn log_feeds(&self) -> impl Iterator<Item = (FeedSession, &Feed)> {
+        let named = self.feeds.iter().filter_map(|(name, feed)| Some((FeedSession::parse(name).ok()?, feed)));
+        named.filter(|(_, feed)| feed.is_log())
+    }
+
+    /// Feeds that are public events of this appliance: a reign of its log, or of its links, is in their names.
+    pub fn event_feeds(&self) -> impl Iterator<Item = (FeedSession, &Feed)> {
+        let is_reign = |epoch| {
+            self.reigns.values().any(|reign| *reign == epoch) || self.log_feeds().any(|(log, _)| log.epoch() == epoch)
+        };
+        let named = self.feeds.iter().filter_map(|(name, feed)| Some((FeedSession::parse(name).ok()?, feed)));
+        named.filter(move |(session, feed)| {
+            feed.frames == 0 && feed.stream.figures().messages > 0 && is_reign(session.epoch())
+        })
+    }
+
+    /// The next datagram of the capture. `on_handed` is given that whose turn it is.
+    pub fn on_datagram(&mut self, datagram: &Datagram<'_>, mut on_handed: impl FnMut(Handed<'_>)) {
         let Ok((identity, packet)) = Packet::decode(datagram.payload) else {
-            return self.on_no_link_packet(datagram);
+            return self.on_no_link_packet(datagram, &mut on_handed);
         };
         if self.listen.is_none() {
             self.listen = match packet {
@@ -132,11 +212,13 @@ impl Links {
             None => self.counts.before_handshake += 1,
             Some(listen) if datagram.destination == listen => {
                 self.counts.up += 1;
-                self.on_up(datagram.index, identity, packet, &mut on_input);
+                self.time_packets(datagram.time_ns, &identity, &packet, true);
+                self.on_up(datagram.index, identity, packet, &mut on_handed);
             }
             Some(listen) if datagram.source == listen => {
                 self.counts.down += 1;
-                self.on_down(datagram.index, identity, packet, &mut on_input);
+                self.time_packets(datagram.time_ns, &identity, &packet, false);
+                self.on_down(datagram.index, identity, packet, &mut on_handed);
             }
             Some(_) if matches!(packet, Packet::Hello(_)) => self.counts.other_appliances += 1,
             Some(_) => self.counts.other += 1,
@@ -144,37 +226,58 @@ impl Links {
     }
 
     /// The capture has ended: what waits has its turn, and what it waits for is missing.
-    pub fn finish(&mut self, index: u64, mut on_input: impl FnMut(Input<'_>)) {
+    pub fn finish(&mut self, index: u64, mut on_handed: impl FnMut(Handed<'_>)) {
         for (&(session, client_epoch), stream) in &mut self.inputs {
             let mut deliver = |client_seq: u64, command: &[u8]| {
-                on_input(Input { session, client_epoch, client_seq, index, command });
+                on_handed(Handed::Input(Input { session, client_epoch, client_seq, index, command }));
             };
             stream.finish(&mut self.room, &mut deliver);
         }
-        for stream in self.events.values_mut() {
-            stream.finish(&mut self.room, &mut |_, _| ());
+        for (&session, stream) in &mut self.events {
+            let mut deliver = |number: u64, message: &[u8]| on_handed(Handed::Event { session, number, message });
+            stream.finish(&mut self.room, &mut deliver);
         }
-        for Feed { stream, frames } in self.feeds.values_mut() {
-            stream.finish(&mut self.room, &mut |seq, message| *frames += u64::from(is_frame(seq, message)));
+        for (name, Feed { stream, frames, begun }) in &mut self.feeds {
+            let mut deliver = |number: u64, message: &[u8]| {
+                Feed::note(frames, begun, number, message);
+                on_handed(Handed::Feed { name, number, message });
+            };
+            stream.finish(&mut self.room, &mut deliver);
         }
         debug_assert_eq!(self.room, KEPT_BYTES_MAX, "nothing waits any more");
     }
 
-    fn on_up(&mut self, index: u64, identity: Identity, packet: Packet<'_>, on_input: &mut dyn FnMut(Input<'_>)) {
+    fn time_packets(&mut self, time_ns: Option<u64>, identity: &Identity, packet: &Packet<'_>, is_up: bool) {
+        let (Some(time_ns), Packet::Data(data)) = (time_ns, packet) else { return };
+        let key = (identity.session, identity.client_epoch);
+        if is_up {
+            let next = self.inputs.get(&key).and_then(Stream::next);
+            let base = extend(data.base_seq(), next.unwrap_or(data.base_seq().into()));
+            self.wire_to_wire.on_commands(key, base, data.count().into(), time_ns);
+            return;
+        }
+        for event in data.messages().filter_map(EventMessage::decode).filter(|event| event.client_seq > 0) {
+            self.wire_to_wire.on_result(key, event.client_seq, time_ns);
+        }
+    }
+
+    fn on_up(&mut self, index: u64, identity: Identity, packet: Packet<'_>, on_handed: OnHanded<'_>) {
         let key = (identity.session, identity.client_epoch);
         match packet {
             Packet::Hello(hello) => {
-                self.with_inputs(key, index, on_input, |stream, _, _| stream.begin(hello.first_seq))
+                self.with_inputs(key, index, on_handed, |stream, _, _| stream.begin(hello.first_seq));
+                let (session, client_epoch) = key;
+                on_handed(Handed::Hello { session, client_epoch, first_seq: hello.first_seq });
             }
-            Packet::Data(data) => self.with_inputs(key, index, on_input, |stream, room, deliver| {
+            Packet::Data(data) => self.with_inputs(key, index, on_handed, |stream, room, deliver| {
                 each_message(stream, data.base_seq(), data.messages(), room, deliver);
             }),
-            Packet::GapFill { from, count } => self.with_inputs(key, index, on_input, |stream, room, deliver| {
+            Packet::GapFill { from, count } => self.with_inputs(key, index, on_handed, |stream, room, deliver| {
                 let from = extend(from, stream.next().unwrap_or(from.into()));
                 stream.on_filled(from, count.into(), room, deliver);
             }),
             Packet::Ack(ack) | Packet::SelectiveAck(ack, _) => {
-                self.with_events(identity.session, index, |stream, _| {
+                self.with_events(identity.session, index, on_handed, |stream, _, _| {
                     stream
                         .on_claim(index, extend(ack.received_next, stream.next().unwrap_or(ack.received_next.into())));
                 })
@@ -183,16 +286,16 @@ impl Links {
         }
     }
 
-    fn on_down(&mut self, index: u64, identity: Identity, packet: Packet<'_>, on_input: &mut dyn FnMut(Input<'_>)) {
+    fn on_down(&mut self, index: u64, identity: Identity, packet: Packet<'_>, on_handed: OnHanded<'_>) {
         let key = (identity.session, identity.client_epoch);
         match packet {
-            Packet::Welcome(welcome) => self.on_welcome(index, identity, welcome, on_input),
+            Packet::Welcome(welcome) => self.on_welcome(index, identity, welcome, on_handed),
             Packet::Refuse(_) => self.counts.refused += 1,
-            Packet::Data(data) => self.with_events(identity.session, index, |stream, room| {
-                each_message(stream, data.base_seq(), data.messages(), room, &mut |_, _| ());
+            Packet::Data(data) => self.with_events(identity.session, index, on_handed, |stream, room, deliver| {
+                each_message(stream, data.base_seq(), data.messages(), room, deliver);
             }),
             Packet::Ack(ack) | Packet::SelectiveAck(ack, _) => {
-                self.with_inputs(key, index, on_input, |stream, _, _| {
+                self.with_inputs(key, index, on_handed, |stream, _, _| {
                     stream
                         .on_claim(index, extend(ack.received_next, stream.next().unwrap_or(ack.received_next.into())));
                 })
@@ -202,21 +305,21 @@ impl Links {
     }
 
     /// Where both streams stand. In a new reign, what the appliance does not know any more was lost with the one before.
-    fn on_welcome(&mut self, index: u64, identity: Identity, welcome: Welcome, on_input: &mut dyn FnMut(Input<'_>)) {
+    fn on_welcome(&mut self, index: u64, identity: Identity, welcome: Welcome, on_handed: OnHanded<'_>) {
         let key = (identity.session, identity.client_epoch);
         let reign = self.reigns.get(&identity.session).copied();
         let is_new_reign = reign.is_some_and(|reign| reign < identity.appliance_epoch);
         if reign.is_some() || self.reigns.len() < STREAMS_MAX {
             self.reigns.insert(identity.session, identity.appliance_epoch.max(reign.unwrap_or(0)));
         }
-        self.with_inputs(key, index, on_input, |stream, room, _| {
+        self.with_inputs(key, index, on_handed, |stream, room, _| {
             stream.begin(welcome.received_next);
             if is_new_reign {
                 stream.take_back(welcome.received_next, room);
             }
             stream.on_claim(index, welcome.received_next);
         });
-        self.with_events(identity.session, index, |stream, room| {
+        self.with_events(identity.session, index, on_handed, |stream, room, _| {
             stream.begin(welcome.first_event);
             if is_new_reign {
                 stream.take_back(welcome.next_event, room);
@@ -228,26 +331,33 @@ impl Links {
         &mut self,
         key: (u64, u32),
         index: u64,
-        on_input: &mut dyn FnMut(Input<'_>),
+        on_handed: OnHanded<'_>,
         work: impl FnOnce(&mut Stream, &mut usize, Deliver<'_>),
     ) {
         let opened = open(&mut self.inputs, key, &mut self.streams, &mut self.counts.beyond_streams);
         let (Some(stream), (session, client_epoch)) = (opened, key) else { return };
         let mut deliver = |client_seq: u64, command: &[u8]| {
-            on_input(Input { session, client_epoch, client_seq, index, command });
+            on_handed(Handed::Input(Input { session, client_epoch, client_seq, index, command }));
         };
         stream.settle(index, &mut self.room, &mut deliver);
         work(stream, &mut self.room, &mut deliver);
     }
 
-    fn with_events(&mut self, session: u64, index: u64, work: impl FnOnce(&mut Stream, &mut usize)) {
+    fn with_events(
+        &mut self,
+        session: u64,
+        index: u64,
+        on_handed: OnHanded<'_>,
+        work: impl FnOnce(&mut Stream, &mut usize, Deliver<'_>),
+    ) {
         let opened = open(&mut self.events, session, &mut self.streams, &mut self.counts.beyond_streams);
         let Some(stream) = opened else { return };
-        stream.settle(index, &mut self.room, &mut |_, _| ());
-        work(stream, &mut self.room);
+        let mut deliver = |number: u64, message: &[u8]| on_handed(Handed::Event { session, number, message });
+        stream.settle(index, &mut self.room, &mut deliver);
+        work(stream, &mut self.room, &mut deliver);
     }
 
-    fn on_no_link_packet(&mut self, datagram: &Datagram<'_>) {
+    fn on_no_link_packet(&mut self, datagram: &Datagram<'_>, on_handed: OnHanded<'_>) {
         let is_ours = |address| self.listen == Some(address);
         if is_ours(datagram.source) || is_ours(datagram.destination) {
             self.counts.undecodable += 1;
@@ -256,33 +366,32 @@ impl Links {
         match MoldPacket::parse(datagram.payload) {
             Ok(packet) => {
                 self.counts.feed += 1;
-                self.on_feed(datagram.index, packet);
+                self.on_feed(datagram.index, packet, on_handed);
             }
             Err(_) => self.counts.other += 1,
         }
     }
 
     /// Each packet says that what is before it was sent: by now it was there, on either side, or was lost.
-    fn on_feed(&mut self, index: u64, packet: MoldPacket<'_>) {
-        let opened = open(&mut self.feeds, *packet.session(), &mut self.streams, &mut self.counts.beyond_streams);
-        let Some(Feed { stream, frames }) = opened else { return };
-        let mut count = |seq: u64, message: &[u8]| *frames += u64::from(is_frame(seq, message));
-        stream.settle(index, &mut self.room, &mut count);
+    fn on_feed(&mut self, index: u64, packet: MoldPacket<'_>, on_handed: OnHanded<'_>) {
+        let name = packet.session();
+        let opened = open(&mut self.feeds, *name, &mut self.streams, &mut self.counts.beyond_streams);
+        let Some(Feed { stream, frames, begun }) = opened else { return };
+        let mut deliver = |number: u64, message: &[u8]| {
+            Feed::note(frames, begun, number, message);
+            on_handed(Handed::Feed { name, number, message });
+        };
+        stream.settle(index, &mut self.room, &mut deliver);
         let (MoldPacket::Messages { sequence, .. }
         | MoldPacket::Heartbeat { sequence, .. }
         | MoldPacket::EndOfSession { sequence, .. }) = packet;
         stream.on_claim(index, sequence);
         if let MoldPacket::Messages { messages, .. } = packet {
             for (seq, message) in (sequence..).zip(messages) {
-                stream.on_message(seq, message, &mut self.room, &mut count);
+                stream.on_message(seq, message, &mut self.room, &mut deliver);
             }
         }
     }
-}
-
-/// Whether a feed's message is the log's frame of that seq.
-fn is_frame(seq: u64, message: &[u8]) -> bool {
-    Frame::decode(message).is_ok_and(|frame| frame.seq.0 == seq)
 }
 
 /// The stream of this key, made where there is room for one more.

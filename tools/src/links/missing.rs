@@ -30,6 +30,11 @@ impl Missing {
         }
     }
 
+    /// Whether a number is in a range that is kept.
+    pub fn contains(&self, number: u64) -> bool {
+        self.ranges.range(..=number).next_back().is_some_and(|(_, end)| *end > number)
+    }
+
     /// Takes a number out; whether it was there.
     pub fn take(&mut self, number: u64) -> bool {
         let Some((&start, &end)) = self.ranges.range(..=number).next_back().filter(|(_, end)| **end > number) else {

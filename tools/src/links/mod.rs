@@ -1,14 +1,14 @@
 //! What a capture holds of an appliance: its client links and its feeds, put back in order.
 //!
 //! ```text
-//!   datagrams ─► Links ─┬─ to the appliance ──► inputs, each once, in the order of their numbers ─► on_input
-//!                       ├─ from it ───────────► its events, how far it has come
-//!                       └─ neither ───────────► feeds: MoldUDP64
+//!   datagrams ─► Links ─┬─ to the appliance ──► inputs ──────────┐
+//!                       ├─ from it ───────────► events           ├─► each message once, in the order of its stream: Handed
+//!                       └─ neither ───────────► feeds: MoldUDP64 ┘
 //! ```
 //!
-//! [`Links`] is a plain machine, without file, clock or thread: it is told one datagram after another, and hands on each input as
-//! soon as those before it in its stream were there, or are known to be missing from the capture. That is so when the appliance
-//! acknowledged them, or when too much waits behind them, or at the end.
+//! [`Links`] is a plain machine, without file, clock or thread: it is told one datagram after another, and hands on each message as
+//! soon as those before it in its stream were there, or are known to be missing from the capture. That is so when whoever received
+//! them acknowledged them, or when too much waits behind them, or at the end.
 //!
 //! Invariant: memory is bounded, whatever a capture holds.
 
@@ -17,10 +17,12 @@ mod missing;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod wire_to_wire;
 
-pub use machine::{Counts, Feed, Input, Links};
+pub use machine::{Counts, Feed, Handed, Input, Links, OnHanded};
 pub use missing::Missing;
 pub use stream::{Deliver, Figures, Stream};
+pub use wire_to_wire::WireToWire;
 
 /// Streams that are told apart: inputs of a client in one of its epochs, events of a session, and feeds. What is of more is counted.
 pub const STREAMS_MAX: usize = 4_096;

@@ -72,6 +72,12 @@ impl Stream {
         self.figures.next
     }
 
+    /// Whether the message of this number was there.
+    pub fn holds(&self, number: u64) -> bool {
+        let Figures { first, next, missing, .. } = &self.figures;
+        first.is_some_and(|first| first <= number) && *next > Some(number) && !missing.contains(number)
+    }
+
     /// It goes on with this number, if nothing told yet where it stands.
     pub fn begin(&mut self, next: u64) {
         if self.figures.next.is_none() {

@@ -6,7 +6,7 @@ use ticktape::feed::{FeedSession, Packer};
 use ticktape::link::{Ack, Hello, Identity, Packet, Refuse, RefuseReason, Tier, Welcome};
 use ticktape_core::{Frame, Kind, Seq, Timestamp};
 
-use super::{KEPT_BYTES_MAX, Links, Missing, SETTLE_PACKETS, STREAMS_MAX};
+use super::{Handed, KEPT_BYTES_MAX, Links, Missing, SETTLE_PACKETS, STREAMS_MAX};
 use crate::capture::{Datagram, Interface, Resolution};
 
 fn address(text: &str) -> SocketAddrV4 {
@@ -16,14 +16,19 @@ fn address(text: &str) -> SocketAddrV4 {
 const SESSION: u64 = 7;
 
 /// What was handed on: session, client epoch, number, command.
-type Handed = (u64, u32, u64, Vec<u8>);
+type Taken = (u64, u32, u64, Vec<u8>);
+
+fn input(message: Handed<'_>) -> Option<Taken> {
+    let Handed::Input(input) = message else { return None };
+    Some((input.session, input.client_epoch, input.client_seq, input.command.to_vec()))
+}
 
 /// A capture under way, and what comes of it.
 struct Captured {
     links: Links,
     index: u64,
     identity: Identity,
-    handed: Vec<Handed>,
+    handed: Vec<Taken>,
 }
 
 impl Captured {
@@ -58,9 +63,7 @@ impl Captured {
             payload,
         };
         let handed = &mut self.handed;
-        self.links.on_datagram(&datagram, |input| {
-            handed.push((input.session, input.client_epoch, input.client_seq, input.command.to_vec()));
-        });
+        self.links.on_datagram(&datagram, |message| handed.extend(input(message)));
     }
 
     fn encoded(&self, packet: &Packet<'_>) -> Vec<u8> {
@@ -138,9 +141,7 @@ impl Captured {
 
     fn finish(&mut self) {
         let (index, handed) = (self.index, &mut self.handed);
-        self.links.finish(index, |input| {
-            handed.push((input.session, input.client_epoch, input.client_seq, input.command.to_vec()));
-        });
+        self.links.finish(index, |message| handed.extend(input(message)));
     }
 
     /// The numbers that were handed on; each with its own command.
@@ -477,6 +478,7 @@ fn missing_numbers_come_back_out_of_ranges() {
     missing.add(10..11);
     missing.add(20..20);
     assert_eq!(ranges(&missing), [(3, 8), (10, 11)]);
+    assert!(missing.contains(3) && missing.contains(7) && !missing.contains(8) && !missing.contains(2));
     assert!(missing.take(5) && !missing.take(5) && !missing.take(9) && !missing.take(2));
     assert!(missing.take(10) && missing.take(3));
     assert_eq!((ranges(&missing), missing.count()), (vec![(4, 5), (6, 8)], 3));
