@@ -20,7 +20,7 @@ fn assert_same(captured: &Captured, json: &Value, text: &str) {
     assert_eq!(replay["replayed"]["sha256"], demo["report_sha256"], "{text}");
     assert_eq!(replay["captured"], replay["replayed"], "{text}");
     assert_eq!((&replay["digest"], &replay["commands"]), (&demo["leader_digest"], &ORDERS.into()), "{text}");
-    let compared = ["compared", "different", "not_captured", "beyond_replay", "given_up"];
+    let compared = ["compared", "different", "not_captured", "outside_replay", "given_up"];
     let figures = compared.map(|name| replay["egress"][name].as_u64().unwrap());
     assert_eq!(figures, [demo["reports"].as_u64().unwrap(), 0, 0, 0, 0], "{text}");
     assert_eq!((&replay["ended"], &replay["first_difference"]), (&Value::Null, &Value::Null), "{text}");
@@ -150,6 +150,15 @@ fn a_feed_without_its_beginning_or_a_frame_says_so() {
     assert!(text.contains(&format!("the feed in it begins with frame {first}: --base DIR names")), "{text}");
     assert_eq!(json["replay"]["seq"], 0);
 
+    // With the journal's frames before it, it goes on from there; what was captured of their events is before that.
+    let journal = captured.journal();
+    let (_, text, json) = captured.replay(&late, &["--base", journal.to_str().unwrap()]);
+    let replay = &json["replay"];
+    assert_eq!((&replay["digest"], &replay["ended"]), (&captured.demo["leader_digest"], &Value::Null), "{text}");
+    assert!(replay["commands"].as_u64().unwrap() < ORDERS && replay["egress"]["compared"].as_u64().unwrap() > 0);
+    assert_eq!((&replay["egress"]["different"], &replay["first_difference"]), (&0.into(), &Value::Null), "{text}");
+    assert!(replay["egress"]["outside_replay"].as_u64().unwrap() > 0, "{text}");
+
     let mut feed_packets = 0;
     let holed = rewrite(&captured, "holed.pcapng", |_, found| {
         feed_packets += u64::from(found.is_some_and(|found| !is_link(&appliance, &found)));
@@ -160,7 +169,32 @@ fn a_feed_without_its_beginning_or_a_frame_says_so() {
     assert!(code == Some(1) && text.contains(&format!("frame {first} is missing from the feed in it")), "{text}");
     assert_eq!((&json["replay"]["seq"], &json["replay"]["first_difference"]), (&(first - 1).into(), &Value::Null));
     let egress = &json["replay"]["egress"];
-    assert!(egress["different"] == 0 && egress["beyond_replay"].as_u64().unwrap() > 0, "{text}");
+    assert!(egress["different"] == 0 && egress["outside_replay"].as_u64().unwrap() > 0, "{text}");
+}
+
+#[test]
+fn a_replay_can_be_paced_and_cut_short() {
+    let captured = Captured::by_demo();
+    let (code, text, json) = captured.replay(&captured.file, &["--speed", "1"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_same(&captured, &json, &text);
+    let pace = &json["replay"]["pace"];
+    let quarters = pace["deadline_error_quarters"].as_array().unwrap();
+    let counts = quarters.iter().map(|quarter| quarter["count"].as_u64().unwrap());
+    // The first of them is the one that all others are counted from.
+    assert_eq!(counts.sum::<u64>() + 1, json["link"]["up"].as_u64().unwrap());
+    assert!(pace["jitter"]["count"].as_u64().unwrap() > 1_000 && text.contains("quarter 4"), "{text}");
+
+    let (code, text, json) = captured.replay(&captured.file, &["--to", "1000", "--from", "900", "--speed", "1000"]);
+    assert_eq!((code, &json["replay"]["seq"]), (Some(0), &1_000.into()), "{text}");
+    let state = ["state", captured.journal().to_str().unwrap(), "--json", "--at", "1000"].map(str::to_string);
+    let state = ticktape(&state.each_ref().map(String::as_str));
+    let state: Value = serde_json::from_slice(&state.stdout).unwrap();
+    assert_eq!(json["replay"]["digest"], state["digest"]);
+    let paced = json["replay"]["pace"]["deadline_error"]["count"].as_u64().unwrap();
+    assert!(paced < json["link"]["up"].as_u64().unwrap() / 2, "{text}");
+    let (code, text, json) = captured.replay(&captured.file, &["--to", "0s"]);
+    assert!(code == Some(0) && json["replay"]["seq"].as_u64().unwrap() < 1_000, "{text}");
 }
 
 /// Captures of others: an answer in a line, whatever is in them.

@@ -175,6 +175,11 @@ pub fn run(args: &ReplayArgs, path: &Path, services: &[Box<dyn AnyService>]) -> 
     };
     let has_order = has_feed || pulled.inputs > 0 && pulled.missing_inputs == 0;
     let replayed = if has_order && !args.no_stages {
+        if !path.is_file() {
+            return Err(Failure::usage(format!(
+                "{name}: is no regular file, and a replay reads it twice: --no-stages only says what it holds"
+            )));
+        }
         let replayed = replay_stages::replay(args, path, &links, pulled.times(), services)?;
         Some(replayed)
     } else {

@@ -27,7 +27,7 @@ struct EgressJson {
     compared: u64,
     different: u64,
     not_captured: u64,
-    beyond_replay: u64,
+    outside_replay: u64,
     given_up: u64,
 }
 
@@ -135,7 +135,7 @@ fn rig<'a>(args: &ReplayArgs, known: &Links, service: &'a dyn AnyService) -> Res
 
 impl Replayed {
     fn new(service: &dyn AnyService, summary: Summary, seconds: f64) -> Self {
-        let Figures { compared, different, not_captured, beyond, given_up } = summary.egress;
+        let Figures { compared, different, not_captured, outside, given_up } = summary.egress;
         let [replayed, captured] = summary.reports.map(|(reports, sha256)| Reports { reports, sha256 });
         let is_different = summary.halt.as_ref().is_some_and(Halt::is_difference);
         let halt = summary.halt.map(|halt| halt.to_string());
@@ -153,7 +153,7 @@ impl Replayed {
             digest: summary.digest,
             replayed,
             captured,
-            egress: EgressJson { compared, different, not_captured, beyond_replay: beyond, given_up },
+            egress: EgressJson { compared, different, not_captured, outside_replay: outside, given_up },
             first_difference: first.or_else(|| halt.clone().filter(|_| is_different)),
             ended: halt,
             seconds,
@@ -195,10 +195,10 @@ impl Replayed {
         for (title, reports) in [("replayed", &self.replayed), ("captured", &self.captured)] {
             say!("{title:14} {} reports, sha256 {}", reports.reports, reports.sha256)?;
         }
-        let EgressJson { compared, different, not_captured, beyond_replay, given_up } = &self.egress;
+        let EgressJson { compared, different, not_captured, outside_replay, given_up } = &self.egress;
         say!("egress         {compared} messages compared, {different} differ; {not_captured} not captured")?;
         for (count, what) in
-            [(beyond_replay, "captured beyond the replay's end"), (given_up, "too far apart to be compared")]
+            [(outside_replay, "captured of frames that were not replayed"), (given_up, "too far apart to be compared")]
         {
             if *count > 0 {
                 say!("egress         {count} {what}")?;

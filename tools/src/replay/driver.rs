@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use ticktape::feed::FeedSession;
-use ticktape::payload::Origin;
+use ticktape::payload::{EpochChange, Origin};
 use ticktape::{Frame, Kind, Seq};
 
 use super::WAITING_BYTES_MAX;
@@ -136,7 +136,12 @@ impl<'a> Driver<'a> {
         reigns.sort_by_key(|session| session.epoch());
         let has_feed = !reigns.is_empty();
         Driver {
-            egress: Egress::new(known, has_feed, [service.reports(), service.reports()]),
+            egress: Egress::new(
+                known,
+                (rig.seq(), rig.next_public()),
+                has_feed,
+                [service.reports(), service.reports()],
+            ),
             known,
             rig,
             reigns: reigns.into(),
@@ -287,6 +292,10 @@ impl<'a> Driver<'a> {
         {
             return false;
         }
+        if frame.kind == Kind::EpochChange && !is_of(&frame, epoch) {
+            self.halt = Some(Halt::Rig(RigError::NoReign(seq)));
+            return false;
+        }
         let egress = &mut self.egress;
         let replayed = self.rig.frame(&frame, command.as_deref(), &mut |output| egress.on_ours(&output));
         self.sequenced += u64::from(key.is_some());
@@ -356,4 +365,9 @@ impl<'a> Driver<'a> {
             }
         }
     }
+}
+
+/// Whether an `EpochChange` begins this reign: each feed is of one.
+fn is_of(frame: &Frame<'_>, epoch: u32) -> bool {
+    EpochChange::decode(frame.payload).is_some_and(|change| change.epoch == u64::from(epoch))
 }

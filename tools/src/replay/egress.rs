@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-use ticktape::Target;
 use ticktape::link::event;
+use ticktape::{Seq, Target};
 
 use super::WAITING_BYTES_MAX;
 use super::rig::{Output, Shown};
@@ -70,8 +70,8 @@ pub struct Figures {
     pub different: u64,
     /// The replay's that are not in the capture.
     pub not_captured: u64,
-    /// Captured ones beyond where the replay ended.
-    pub beyond: u64,
+    /// Captured ones of frames before the replay's first, or beyond its last.
+    pub outside: u64,
     /// Messages, of either side, for which there was no room while they waited for each other.
     pub given_up: u64,
 }
@@ -86,6 +86,8 @@ struct Ours {
 pub struct Egress<'a> {
     /// What the capture holds, from a first look at all of it.
     known: &'a Links,
+    /// The state before the first frame is after this one, and this is the public event to come.
+    begun: (Seq, u64),
     /// Without the frames' own numbers the log seqs in events can't be the same.
     from: usize,
     ours: VecDeque<Ours>,
@@ -99,11 +101,17 @@ pub struct Egress<'a> {
 }
 
 impl<'a> Egress<'a> {
-    /// Nothing yet. `with_log_seqs`: the replay numbers its log as the appliance did. `reports` gathers for each side.
-    pub fn new(known: &'a Links, with_log_seqs: bool, reports: [Box<dyn AnyReports + 'a>; 2]) -> Self {
+    /// Nothing yet. `begun`: the seq of the state to begin from, and its next public event. `with_log_seqs`: the replay numbers its log as the appliance did. `reports` gathers for each side.
+    pub fn new(
+        known: &'a Links,
+        begun: (Seq, u64),
+        with_log_seqs: bool,
+        reports: [Box<dyn AnyReports + 'a>; 2],
+    ) -> Self {
         let [ours_reports, theirs_reports] = reports;
         Egress {
             known,
+            begun,
             from: if with_log_seqs { 0 } else { event::CLIENT_SEQ },
             ours: VecDeque::new(),
             theirs: BTreeMap::new(),
@@ -133,6 +141,15 @@ impl<'a> Egress<'a> {
 
     /// This was captured.
     pub fn on_theirs(&mut self, stream: Stream, number: u64, message: &[u8]) {
+        let cause = event::EventMessage::decode(message).map(|message| message.log_seq);
+        let is_before = match stream {
+            Stream::Session(_) => self.from == 0 && cause <= Some(self.begun.0.0),
+            Stream::Public => number < self.begun.1,
+        };
+        if is_before {
+            self.figures.outside += 1;
+            return;
+        }
         self.theirs_bytes += KEPT_OVERHEAD_BYTES + message.len();
         if let Some(before) = self.theirs.insert((stream, number), message.into()) {
             self.theirs_bytes -= KEPT_OVERHEAD_BYTES + before.len();
@@ -160,7 +177,7 @@ impl<'a> Egress<'a> {
                 Stream::Session(_) | Stream::Public => !is_whole,
             };
             if is_beyond {
-                self.figures.beyond += 1;
+                self.figures.outside += 1;
             } else {
                 self.differ((stream, number), None, &theirs);
             }

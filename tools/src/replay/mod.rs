@@ -15,6 +15,8 @@
 //! Invariant: memory is bounded, whatever a capture holds.
 
 mod driver;
+#[cfg(test)]
+mod driver_tests;
 mod egress;
 mod far_end;
 mod rig;

@@ -21,7 +21,7 @@ use ticktape::tails::Tails;
 use ticktape::{Frame, Kind, Nanos, Seq, Service, Target, Timestamp};
 use ticktape_core::frame::{frame_bytes, padded};
 use ticktape_nic::Nic;
-use ticktape_nic::mem::{self, MemConfig, MemRx, MemTx};
+use ticktape_nic::mem::{self, MemConfig, MemNic, MemRx, MemTx};
 use ticktape_shm::{Consumer, DurableMark, RingBuilder, RingConfig};
 
 use super::far_end::{FarEnd, WINDOW};
@@ -73,7 +73,7 @@ pub enum RigError {
     },
     /// The service or a mark.
     Step(StepError),
-    /// A reign without an `EpochChange`, or with one that is none.
+    /// A reign without an `EpochChange`, or with one that is none, or of no later reign than the one before.
     NoReign(Seq),
 }
 
@@ -164,6 +164,9 @@ pub trait AnyRig {
     /// The last seq applied.
     fn seq(&self) -> Seq;
 
+    /// The number of the public event to come.
+    fn next_public(&self) -> u64;
+
     /// SHA-256 of the service's state, lowercase hex.
     fn digest(&self) -> String;
 
@@ -216,11 +219,15 @@ impl<S: Service> Rig<S> {
         running.or(self.machine.as_ref()).expect("a machine is in the executor or waits for one")
     }
 
-    /// A reign begins with this `EpochChange`. Where `ticks`, the sequencer says itself when a timer is due.
-    fn reign(&mut self, now: Nanos, payload: &[u8], stream_id: u16, ticks: bool) -> Result<(), RigError> {
-        let seq = self.machine().applied().next();
-        let epoch = EpochChange::decode(payload).and_then(|change| u32::try_from(change.epoch).ok());
-        let epoch = epoch.filter(|epoch| *epoch > 0).ok_or(RigError::NoReign(seq))?;
+    /// A reign begins with this `EpochChange`, or goes on that began before the first frame. Where `ticks`, the sequencer says itself when a
+    /// timer is due.
+    fn reign(&mut self, now: Nanos, change: Option<&[u8]>, stream_id: u16, ticks: bool) -> Result<(), RigError> {
+        let (seq, present) = (self.machine().applied().next(), self.machine().epoch());
+        let epoch = match change {
+            Some(payload) => EpochChange::decode(payload).map(|change| change.epoch).filter(|epoch| *epoch > present),
+            None => Some(present).filter(|epoch| *epoch > 0),
+        };
+        let epoch = epoch.and_then(|epoch| u32::try_from(epoch).ok()).ok_or(RigError::NoReign(seq))?;
         let machine = match self.stages.take() {
             Some(stages) => stages.executor.into_parts().0,
             None => self.machine.take().expect("a machine is in the executor or waits for one"),
@@ -236,17 +243,8 @@ impl<S: Service> Rig<S> {
         let ring = ring.build(seq).expect("constant sizes");
         let [mut written, frames]: [Consumer; 2] =
             ring.consumers.try_into().unwrap_or_else(|_| unreachable!("two consumers were asked for"));
-        let mut outputs = RingBuilder::new(output_ring_config(config)).heap();
-        outputs.consumer("egress");
-        let mut outputs = outputs.build(Seq::FIRST).expect("constant sizes");
-        let records = outputs.consumers.pop().expect("one consumer was asked for");
-        let writer = OutputWriter::new(outputs.producer, config.limits.output_bytes_max);
-
-        let (near, far) = mem::pair_with(MemConfig {
-            inbox: INBOX,
-            datagram_bytes_max: DATAGRAM_BYTES_LIMIT,
-            ..MemConfig::default()
-        });
+        let (records, writer) = output_ring(config);
+        let (near, far) = nic();
         let far = FarEnd::new(far, near.local_addr(), epoch);
         let (rx, tx) = near.split();
         let (control_tx, control_rx) = rtrb::RingBuffer::new(CONTROL_QUEUE_MAX);
@@ -255,12 +253,15 @@ impl<S: Service> Rig<S> {
         // Stamps are what the polls are told.
         let clock = SequencedClock::new(Timestamp(0), Timestamp(0), 0);
         let mut log = LogWriter::new(ring.producer, clock, stream_id, PAYLOAD_BYTES_MAX);
-        log.append(now, Kind::EpochChange, payload, &[]).expect("the ring is empty");
-        log.publish();
-        let (deadline, last) = (Deadline::never(), machine.applied());
+        if let Some(payload) = change {
+            log.append(now, Kind::EpochChange, payload, &[]).expect("the ring is empty");
+            log.publish();
+        }
+        let (deadline, last, sequenced) = (Deadline::never(), machine.applied(), Seq(log.next_seq().0 - 1));
         let heard = if ticks { deadline.clone() } else { Deadline::never() };
         let sequencer_config = sequencer_config::<S>(config, epoch);
-        let sequencer = Sequencer::new(rx, log, sequencer_config, machine.sessions(), control_tx, heard, latency(seq));
+        let sequencer =
+            Sequencer::new(rx, log, sequencer_config, machine.sessions(), control_tx, heard, latency(sequenced));
         let executor = Executor::new(frames, machine, writer, deadline, latency(last));
         let egress = Egress::new(tx, records, ring.watermarks, ring.commit, control_rx, sessions, latency(last))
             .with_events(Listener(self.outputs.clone()));
@@ -348,8 +349,14 @@ impl<S: Service> AnyRig for Rig<S> {
         let is_reign = frame.kind == Kind::EpochChange;
         self.last_written.clear();
         if is_reign {
-            self.reign(now, frame.payload, frame.stream_id, false)?;
+            self.reign(now, Some(frame.payload), frame.stream_id, false)?;
         } else {
+            if self.stages.is_none() {
+                self.reign(now, None, frame.stream_id, false)?;
+                self.reconnect();
+                self.settle(now, on_output)?;
+                self.last_written.clear();
+            }
             self.offer(frame, command);
             let stages = self.stages.as_mut().ok_or(RigError::NoReign(seq))?;
             stages.sequencer.poll(now);
@@ -374,7 +381,7 @@ impl<S: Service> AnyRig for Rig<S> {
     fn begin(&mut self, now: Nanos, on_output: OnOutput<'_>) -> Result<(), RigError> {
         let epoch = self.machine().epoch() + 1;
         let change = EpochChange { epoch, schema_version: S::SCHEMA_VERSION, service_name: S::NAME };
-        self.reign(now, &change.encode(), 0, true)?;
+        self.reign(now, Some(&change.encode()), 0, true)?;
         self.reconnect();
         self.settle(now, on_output)
     }
@@ -416,6 +423,10 @@ impl<S: Service> AnyRig for Rig<S> {
         self.machine().applied()
     }
 
+    fn next_public(&self) -> u64 {
+        self.machine().next_feed_event()
+    }
+
     fn digest(&self) -> String {
         self.machine().digest()
     }
@@ -437,6 +448,20 @@ fn log_ring(config: &ApplianceConfig, epoch: u32) -> RingBuilder {
         commit_is_sequenced: false,
     })
     .heap()
+}
+
+/// Both ends of the ring between executor and egress.
+fn output_ring(config: &ApplianceConfig) -> (Consumer, OutputWriter) {
+    let mut ring = RingBuilder::new(output_ring_config(config)).heap();
+    ring.consumer("egress");
+    let mut ring = ring.build(Seq::FIRST).expect("constant sizes");
+    let records = ring.consumers.pop().expect("one consumer was asked for");
+    (records, OutputWriter::new(ring.producer, config.limits.output_bytes_max))
+}
+
+/// Both ends of the link.
+fn nic() -> (MemNic, MemNic) {
+    mem::pair_with(MemConfig { inbox: INBOX, datagram_bytes_max: DATAGRAM_BYTES_LIMIT, ..MemConfig::default() })
 }
 
 fn sequencer_config<S: Service>(config: &ApplianceConfig, epoch: u32) -> SequencerConfig {

@@ -30,8 +30,10 @@ impl Captured {
         let (file, json) = (dir.path().join("demo.pcapng"), dir.path().join("demo.json"));
         let messages = ORDERS.to_string();
         let (file_arg, json_arg) = (file.to_str().unwrap(), json.to_str().unwrap());
-        let args = ["demo", "--messages", &messages, "--rate", "max", "--nic", "udp"];
-        let output = ticktape(&[&args[..], &["--capture", file_arg, "--json", json_arg]].concat());
+        let work = dir.path().join("demo");
+        let args = ["demo", "--messages", &messages, "--rate", "max", "--nic", "udp", "--keep", "--snapshots"];
+        let kept = ["--dir", work.to_str().unwrap()];
+        let output = ticktape(&[&args[..], &kept, &["--capture", file_arg, "--json", json_arg]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let demo = serde_json::from_slice(&fs::read(&json).unwrap()).unwrap();
         Captured { dir, file, demo }
@@ -44,6 +46,11 @@ impl Captured {
         let output = ticktape(&[&args[..], extra].concat());
         let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
         (output.status.code(), text, serde_json::from_slice(&fs::read(json).unwrap()).unwrap())
+    }
+
+    /// The journal that the demo left.
+    pub fn journal(&self) -> PathBuf {
+        self.dir.path().join("demo/journal")
     }
 
     /// The appliance's address.
