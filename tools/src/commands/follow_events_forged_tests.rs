@@ -176,6 +176,35 @@ fn a_forged_epoch_that_was_believed_is_left_once_the_appliance_is_back() {
 }
 
 #[test]
+fn a_forged_epoch_that_was_the_first_is_left_for_where_the_beginning_was_wanted() {
+    for (from, first) in [(None, 10), (Some(4), 4)] {
+        let found = Found { session: session(9), from: 500, packets: Vec::new(), unanswered: true };
+        let stream = Stream::begin(MS, &found, Cursor { from, ..Cursor::default() }, true);
+        let mut print = Print { stream, now: MS, events: Vec::new(), notices: Vec::new() };
+        print.run(None, 300);
+        let port = port(2, 11, A);
+        print.hear(&packet(2, 10, 11));
+        print.run(Some(&port), 600);
+        print.hear(&packet(2, 11, 12));
+        print.run(Some(&Port { next: 12, ..port }), 300);
+        assert_eq!(print.events, (first..12).collect::<Vec<_>>(), "{:?}", print.notices);
+        assert_eq!(print.stream.taken_back(), (0, 0));
+    }
+}
+
+#[test]
+fn a_reign_that_goes_and_one_that_comes_are_no_news_of_the_log() {
+    let mut print = printed(11, &port(1, 11, A));
+    print.run(None, 8_000);
+    let next = Port { ended: vec![(1, 11)], ..port(2, 12, A) };
+    print.hear(&packet(2, 11, 12));
+    print.run(Some(&next), 100);
+    assert_eq!(print.events, (1..12).collect::<Vec<_>>());
+    let words = ["nothing was heard for 3 s", "nothing was heard for 6 s", "epoch 2 begins with event 11"];
+    assert_eq!(print.notices, words);
+}
+
+#[test]
 fn a_lower_epoch_that_is_over_or_forged_changes_nothing() {
     let mut print = Print::new(1, true);
     print.stream = Stream::new(MS, session(5), 1, true);

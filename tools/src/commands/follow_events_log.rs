@@ -229,7 +229,8 @@ impl LogGate {
             return None;
         }
         while self.asked.pop_front_if(|at| now.saturating_sub(*at) >= ASK_NS).is_some() {}
-        if self.silent.is_some_and(|(since, asks)| asks >= ASKS_MAX && now.saturating_sub(since) >= MUTE_NS) {
+        let is_mute = |(since, asks): (Nanos, u32)| asks >= ASKS_MAX && now.saturating_sub(since) >= MUTE_NS;
+        if !self.is_settled_since(self.doubted_at) && self.silent.is_some_and(is_mute) {
             self.give_up();
         }
         let has_passed = |ns: u64| self.asked_at.is_none_or(|at| now.saturating_sub(at) >= ns);
@@ -252,7 +253,8 @@ impl LogGate {
     fn give_up(&mut self) {
         self.silent = None;
         if self.was_told {
-            self.is_silent = true;
+            // Where nothing waits nobody has to know.
+            self.is_silent |= !self.kept.is_empty();
             self.confirmed_at = self.confirmed_at.max(self.asked_at);
         } else {
             self.is_mute = true;

@@ -173,6 +173,7 @@ fn a_port_that_told_is_waited_for_after_each_pause_as_it_may_come_back_with_anot
     world.port = None;
     // Nobody is there for a while; then the feed is, before its port answers.
     (1..10_000).for_each(|ms| world.ask(ms * MS));
+    assert!(!world.gate.is_silent(), "nothing waits for it");
     world.hear(10_000 * MS, 2);
     for ms in 10_000..10_250 {
         if ms == 10_100 {
