@@ -9,7 +9,7 @@ use ticktape::control::CONTROL_QUEUE_MAX;
 use ticktape::egress::{Egress, SessionLinks};
 use ticktape::events::EventSink;
 use ticktape::executor::{Deadline, Executor};
-use ticktape::link::{DATA_OVERHEAD_BYTES, DATAGRAM_BYTES_LIMIT, EventMessage};
+use ticktape::link::{DATA_OVERHEAD_BYTES, DATAGRAM_BYTES_LIMIT, EventMessage, event, layout};
 use ticktape::log::{LogWriter, SequencedClock};
 use ticktape::machine::{Emitted, Machine, StepError, StepLimits};
 use ticktape::metrics::{Arrivals, Part, StageLatency};
@@ -20,21 +20,27 @@ use ticktape::sequencer::{Sequencer, SequencerConfig, datagram_room};
 use ticktape::tails::Tails;
 use ticktape::{Frame, Kind, Nanos, Seq, Service, Target, Timestamp};
 use ticktape_core::frame::{frame_bytes, padded};
+use ticktape_core::limits::{OUTPUTS_PER_STEP_BYTES_MAX, OUTPUTS_PER_STEP_COUNT_MAX};
 use ticktape_nic::Nic;
 use ticktape_nic::mem::{self, MemConfig, MemNic, MemRx, MemTx};
 use ticktape_shm::{Consumer, DurableMark, RingBuilder, RingConfig};
 
 use super::far_end::{FarEnd, WINDOW};
+use crate::links::STREAMS_MAX;
 use crate::service::StateFacts;
 
 /// What a feed's message can hold: no frame of one is larger.
 const PAYLOAD_BYTES_MAX: usize = 1 << 16;
 
-/// Events that a session's buffer holds: what two steps may make.
-const SESSION_BYTES: usize = 4 << 20;
+/// Events that a session's buffer holds: what one step may make, with what each event adds to it. Untouched until it is used.
+const SESSION_BYTES: usize = 2 << 20;
 
-/// Sessions that the sequencer lets in, as an appliance does by default.
-const SESSIONS_MAX: usize = ticktape::sequencer::SESSIONS_MAX;
+/// Sessions that the sequencer lets in: as many streams as are told apart in a capture.
+const SESSIONS_MAX: usize = STREAMS_MAX;
+
+const _: () = assert!(
+    SESSION_BYTES > OUTPUTS_PER_STEP_BYTES_MAX + OUTPUTS_PER_STEP_COUNT_MAX * (layout::data::LEN_BYTES + event::OUTPUT)
+);
 
 /// Frames under way at once: those of a session's opening and a few ticks.
 const ARRIVALS: usize = 1 << 10;
