@@ -15,6 +15,12 @@ pub(super) type Bytes = [u8; SECTOR_BYTES];
 /// A place in the store.
 type Place = u32;
 
+/// The place of a sector of zeros, of which there are many: files are lengthened and cut by the segment.
+const ZEROS: Place = Place::MAX;
+
+/// What it holds.
+pub(super) static ZERO_SECTOR: Bytes = [0; SECTOR_BYTES];
+
 #[derive(Clone, Copy, Debug)]
 struct Version {
     /// When it was written: the medium counts what happens to it.
@@ -83,10 +89,9 @@ impl Dirty {
     /// So many sectors are about to be written.
     pub(super) fn reserve(&mut self, sectors: usize) {
         self.sectors.reserve(sectors);
-        self.store.bytes.reserve((2 * sectors).saturating_sub(self.store.free.len()));
     }
 
-    /// A sector of a file that holds `now` is written.
+    /// A sector of a file that holds `now`, and zeros behind it, is written.
     pub(super) fn write(&mut self, number: u64, index: usize, bytes: &Bytes, now: &[u8]) {
         let newest = Version { number, forsaken: false, bytes: self.store.put(bytes) };
         match self.find(index) {
@@ -95,7 +100,11 @@ impl Dirty {
                 sector.older.push(std::mem::replace(&mut sector.newest, newest));
             }
             Err(place) => {
-                let durable = self.store.put(&sector_of(now, index));
+                let durable = match now.get(index * SECTOR_BYTES..).and_then(|rest| rest.first_chunk()) {
+                    Some(whole) => self.store.put(whole),
+                    None if index * SECTOR_BYTES >= now.len() => ZEROS,
+                    None => self.store.put(&sector_of(now, index)),
+                };
                 self.sectors.insert(place, Sector { index, durable, older: Vec::new(), newest });
             }
         }
@@ -175,7 +184,7 @@ impl Dirty {
     /// What is durable of a sector that is among them.
     pub(super) fn durable_mut(&mut self, index: usize) -> Option<&mut Bytes> {
         let place = self.find(index).ok()?;
-        Some(self.store.get_mut(self.sectors[place].durable))
+        Some(self.store.get_mut(&mut self.sectors[place].durable))
     }
 }
 
@@ -188,6 +197,10 @@ struct Store {
 
 impl Store {
     fn put(&mut self, bytes: &Bytes) -> Place {
+        if *bytes == ZERO_SECTOR { ZEROS } else { self.place(bytes) }
+    }
+
+    fn place(&mut self, bytes: &Bytes) -> Place {
         if let Some(place) = self.free.pop() {
             self.bytes[place as usize] = *bytes;
             return place;
@@ -197,20 +210,27 @@ impl Store {
     }
 
     fn get(&self, place: Place) -> &Bytes {
-        &self.bytes[place as usize]
+        if place == ZEROS { &ZERO_SECTOR } else { &self.bytes[place as usize] }
     }
 
-    fn get_mut(&mut self, place: Place) -> &mut Bytes {
-        &mut self.bytes[place as usize]
+    /// What is there, to be changed: zeros get a place of their own first.
+    fn get_mut(&mut self, place: &mut Place) -> &mut Bytes {
+        if *place == ZEROS {
+            *place = self.place(&ZERO_SECTOR);
+        }
+        &mut self.bytes[*place as usize]
     }
 
     fn give_back(&mut self, place: Place) {
-        self.free.push(place);
+        if place != ZEROS {
+            self.free.push(place);
+        }
     }
 
     fn give_back_all(&mut self, sector: &Sector) {
-        let versions = sector.older.iter().chain([&sector.newest]).map(|version| version.bytes);
-        self.free.extend(versions.chain([sector.durable]));
+        sector.older.iter().for_each(|version| self.give_back(version.bytes));
+        self.give_back(sector.newest.bytes);
+        self.give_back(sector.durable);
     }
 
     /// Where nothing is in it any more it begins anew, in the memory that it has.

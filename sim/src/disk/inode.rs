@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::SECTOR_BYTES;
-use super::dirty::{Bytes, Dirty};
+use super::dirty::{Bytes, Dirty, ZERO_SECTOR};
 use super::medium::{Loss, MediumCounters};
 use crate::rng::Rng;
 
 /// A file. Copies share what neither of them changes: disks are copied to be looked at, and that is often.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inode {
+    /// What it holds. From the end of that up to `len` there are zeros, which nobody stores or copies: most of a segment is.
     now: Arc<Vec<u8>>,
-    /// What is beyond holds zeros: half of what is read does, and is not copied.
-    filled: usize,
+    len: usize,
     dirty: Arc<Dirty>,
     durable_len: usize,
     lens: Vec<(u64, usize)>,
@@ -26,26 +26,30 @@ impl Inode {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.now.len()
+        self.len
     }
 
     /// As many bytes from `offset` on as there are of so many, and how many zeros follow them.
     pub(super) fn read(&self, offset: usize, len: usize) -> (&[u8], usize) {
-        let end = self.now.len().min(offset.saturating_add(len));
-        let split = self.filled.clamp(offset.min(end), end);
-        (&self.now[offset.min(end)..split], end - split)
+        let end = self.len.min(offset.saturating_add(len));
+        let start = offset.min(end);
+        let stored = self.now.get(start..self.now.len().min(end)).unwrap_or_default();
+        (stored, end - start - stored.len())
     }
 
     /// Writes whole sectors.
     pub(super) fn write(&mut self, number: u64, offset: usize, bytes: &[u8]) {
         debug_assert!(offset.is_multiple_of(SECTOR_BYTES) && bytes.len().is_multiple_of(SECTOR_BYTES));
-        if offset + bytes.len() > self.now.len() {
+        if offset + bytes.len() > self.len {
             self.resize(number, offset + bytes.len());
         }
-        Arc::make_mut(&mut self.dirty).reserve(bytes.len() / SECTOR_BYTES);
+        let dirty = Arc::make_mut(&mut self.dirty);
+        dirty.reserve(bytes.len() / SECTOR_BYTES);
         for (index, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
-            self.put(number, offset / SECTOR_BYTES + index, sector.try_into().expect("a whole sector"));
+            let sector = sector.try_into().expect("a whole sector");
+            dirty.write(number, offset / SECTOR_BYTES + index, sector, &self.now);
         }
+        show(Arc::make_mut(&mut self.now), self.len, offset, bytes);
     }
 
     /// Writes whole sectors, which are durable at once, and the length with them: as [`Inode::write`] and [`Inode::sync`] of these sectors and the
@@ -53,12 +57,10 @@ impl Inode {
     pub(super) fn write_through(&mut self, number: u64, offset: usize, bytes: &[u8]) {
         debug_assert!(offset.is_multiple_of(SECTOR_BYTES) && bytes.len().is_multiple_of(SECTOR_BYTES));
         let end = offset + bytes.len();
-        if end > self.now.len() {
+        if end > self.len {
             self.resize(number, end);
         }
-        let now: &mut Vec<u8> = Arc::make_mut(&mut self.now);
-        now[offset..end].copy_from_slice(bytes);
-        self.filled = filled(self.filled, offset, bytes);
+        show(Arc::make_mut(&mut self.now), self.len, offset, bytes);
         let range = offset / SECTOR_BYTES..end / SECTOR_BYTES;
         if self.dirty.has_any(range.clone()) {
             Arc::make_mut(&mut self.dirty).forget(range);
@@ -66,30 +68,34 @@ impl Inode {
         self.settle_len(number);
     }
 
-    fn put(&mut self, number: u64, index: usize, bytes: &Bytes) {
-        Arc::make_mut(&mut self.dirty).write(number, index, bytes, &self.now);
-        let now: &mut Vec<u8> = Arc::make_mut(&mut self.now);
-        show(now, &mut self.filled, index, bytes);
-    }
-
     /// Cuts it, or lengthens it with zeros.
     pub(super) fn resize(&mut self, number: u64, len: usize) {
-        if len == self.now.len() {
+        if len == self.len {
             return;
         }
         // What is cut off may be there again after a power loss; what is cut into reads as zeros from there on.
-        let cut = len / SECTOR_BYTES..self.now.len().div_ceil(SECTOR_BYTES);
+        let cut = len / SECTOR_BYTES..self.len.div_ceil(SECTOR_BYTES);
         if !cut.is_empty() {
-            Arc::make_mut(&mut self.dirty).reserve(cut.len());
+            let dirty = Arc::make_mut(&mut self.dirty);
+            dirty.reserve(cut.len());
+            for index in cut {
+                let kept = len.saturating_sub(index * SECTOR_BYTES).min(SECTOR_BYTES);
+                let mut bytes = [0; SECTOR_BYTES];
+                if kept > 0 {
+                    bytes[..kept].copy_from_slice(&sector_of(&self.now, index)[..kept]);
+                }
+                dirty.write(number, index, &bytes, &self.now);
+            }
         }
-        for index in cut {
-            let mut bytes = sector_of(&self.now, index);
-            bytes[len.saturating_sub(index * SECTOR_BYTES).min(SECTOR_BYTES)..].fill(0);
-            self.put(number, index, &bytes);
-        }
-        Arc::make_mut(&mut self.now).resize(len, 0);
-        self.filled = self.filled.min(len);
+        self.set_len(len);
         self.lens.push((number, len));
+    }
+
+    fn set_len(&mut self, len: usize) {
+        self.len = len;
+        if self.now.len() > len {
+            Arc::make_mut(&mut self.now).truncate(len);
+        }
     }
 
     /// Everything up to `number` is durable, its length too.
@@ -114,8 +120,9 @@ impl Inode {
 
     /// A flush of everything up to `number` failed in the device: of its cache any sector may be gone, and reads know it at once.
     pub(super) fn fail_flush(&mut self, number: u64, rng: &mut Rng) {
-        let (now, filled) = (Arc::make_mut(&mut self.now), &mut self.filled);
-        Arc::make_mut(&mut self.dirty).fail_flush(number, rng, |index, durable| show(now, filled, index, durable));
+        let (now, len) = (Arc::make_mut(&mut self.now), self.len);
+        let back = |index, durable: &Bytes| show(now, len, index * SECTOR_BYTES, durable);
+        Arc::make_mut(&mut self.dirty).fail_flush(number, rng, back);
     }
 
     /// Whether anything would be lost with the power.
@@ -128,13 +135,14 @@ impl Inode {
         let mut lens: Vec<usize> = self.lens.drain(..).map(|(_, len)| len).collect();
         lens.insert(0, self.durable_len);
         let len = if rng.chance(loss.survives) { lens[lens.len() - 1] } else { *rng.pick(&lens) };
-        let reach = lens.iter().copied().max().unwrap_or(0).max(self.now.len());
-        let (now, filled) = (Arc::make_mut(&mut self.now), &mut self.filled);
-        now.resize(reach.max(len), 0);
-        self.dirty.lose_power(rng, loss, counters, |index, bytes| show(now, filled, index, bytes));
+        let reach = lens.iter().copied().max().unwrap_or(0).max(self.len);
+        if !self.dirty.is_empty() {
+            let now = Arc::make_mut(&mut self.now);
+            let left = |index, bytes: &Bytes| show(now, reach, index * SECTOR_BYTES, bytes);
+            self.dirty.lose_power(rng, loss, counters, left);
+        }
         self.dirty = Arc::default();
-        now.resize(len, 0);
-        self.filled = self.filled.min(len);
+        self.set_len(len);
         self.durable_len = len;
     }
 
@@ -145,25 +153,34 @@ impl Inode {
         match in_dirty {
             Some(durable) => durable[at % SECTOR_BYTES] ^= mask,
             None => {
-                Arc::make_mut(&mut self.now)[at] ^= mask;
-                self.filled = self.filled.max(at + 1);
+                let now = Arc::make_mut(&mut self.now);
+                let stored = now.len().max(at + 1);
+                now.resize(stored, 0);
+                now[at] ^= mask;
             }
         }
     }
 }
 
-/// Makes reads see these bytes, as far as the file reaches.
-fn show(now: &mut [u8], was_filled: &mut usize, index: usize, bytes: &Bytes) {
-    let from = (index * SECTOR_BYTES).min(now.len());
-    let to = (from + SECTOR_BYTES).min(now.len());
-    now[from..to].copy_from_slice(&bytes[..to - from]);
-    *was_filled = filled(*was_filled, from, &bytes[..to - from]);
-}
-
-/// Beyond where a file holds zeros once these bytes were written to it, which did so beyond `before`.
-fn filled(before: usize, offset: usize, bytes: &[u8]) -> usize {
+/// Makes reads of a file of `len` bytes see these from `offset` on, as far as it reaches.
+fn show(now: &mut Vec<u8>, len: usize, offset: usize, bytes: &[u8]) {
+    let mut bytes = &bytes[..bytes.len().min(len.saturating_sub(offset))];
+    // Zeros behind all that is stored are not.
+    while let Some((rest, last)) = bytes.split_at_checked(bytes.len().saturating_sub(SECTOR_BYTES))
+        && !last.is_empty()
+        && offset + rest.len() >= now.len()
+        && *last == ZERO_SECTOR[..last.len()]
+    {
+        bytes = rest;
+    }
+    if bytes.is_empty() {
+        return;
+    }
     let end = offset + bytes.len();
-    if end <= before || bytes.iter().all(|&byte| byte == 0) { before } else { end }
+    if now.len() < end {
+        now.resize(end, 0);
+    }
+    now[offset..end].copy_from_slice(bytes);
 }
 
 /// A sector of a file that holds `now`; zeros where it does not reach.
