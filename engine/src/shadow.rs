@@ -42,6 +42,10 @@ struct CoveredWord {
 
 impl Covered {
     fn set(&self, seq: Seq) {
+        if self.get() == seq {
+            // The writer works on at what it found before, and each wake-up is a call into the system.
+            return;
+        }
         // Release pairs with the Acquire in `get`: who deletes by it does so after the snapshot was made durable.
         self.0.seq.store(seq.0, Ordering::Release);
         // Whoever waits has the gate from its look at the word until it sleeps.
