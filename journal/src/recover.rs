@@ -155,8 +155,7 @@ pub(crate) fn header<D: Disk>(
     window: &mut Window,
     file: FileId,
 ) -> Result<Result<(SegmentHeader, u32), HeaderError>, DiskError> {
-    window.forget();
-    let block = window.view(disk, file, 0, ALIGNMENT_BYTES_MAX)?;
+    let block = window.head(disk, file, ALIGNMENT_BYTES_MAX)?;
     let block = &block[..block.len().min(ALIGNMENT_BYTES_MAX)];
     Ok(SegmentHeader::decode(block).map(|header| {
         let crc = if header.salt() == 0 { 0 } else { stored_crc(block) };

@@ -57,6 +57,20 @@ impl Window {
         Ok(&disk.bytes(buffer)[from..self.len])
     }
 
+    /// A file's first bytes, up to `need`, and no more: what is behind them may be of no interest.
+    pub(crate) fn head<'d, D: Disk>(
+        &mut self,
+        disk: &'d mut D,
+        file: FileId,
+        need: usize,
+    ) -> Result<&'d [u8], DiskError> {
+        self.forget();
+        self.fetch_bytes = need;
+        self.fetch(disk, file, 0, need)?;
+        self.fetch_bytes = READ_START_BYTES;
+        self.view(disk, file, 0, 0)
+    }
+
     /// Bytes that a [`Window::view`] has shown, to borrow again without reading.
     #[inline]
     pub(crate) fn again<'d, D: Disk>(&self, disk: &'d D, at: u64, bytes: usize) -> &'d [u8] {

@@ -244,9 +244,13 @@ impl<S: Service> Replay<S> {
     pub(crate) fn check_told(&self, ledger: &Ledger, customer: &Customer) -> Result<(), Wrong> {
         let nothing = BTreeMap::new();
         let due = self.told.get(&SessionId(customer.session)).unwrap_or(&nothing);
+        // Both go by the same numbers.
+        let mut due = due.iter().peekable();
         for (event_seq, told) in &customer.told {
-            if due.get(event_seq) != Some(told) && !ledger.is_void(customer, *event_seq) {
-                let what = match due.get(event_seq) {
+            while due.next_if(|(seq, _)| *seq < event_seq).is_some() {}
+            let due = due.next_if(|(seq, _)| *seq == event_seq).map(|(_, due)| due);
+            if due != Some(told) && !ledger.is_void(customer, *event_seq) {
+                let what = match due {
                     None => {
                         format!("session {} was told event {event_seq}, which the log does not make", customer.session)
                     }

@@ -49,6 +49,8 @@ mod reign;
 mod rest;
 mod script;
 
+use polls::Turn;
+
 /// How a run came out, beside failing.
 pub(crate) struct Outcome {
     pub(crate) trace_hash: u64,
@@ -80,8 +82,12 @@ pub(crate) struct World<'a, S: Service, G> {
     choose: Rng,
     fate: Rng,
     inputs: Rng,
-    /// How often each part is polled, beside the others: cores of unequal speed.
-    speeds: [u64; Pollable::ALL.len()],
+    /// Whose turn each draw means: parts are drawn as often as they are fast, as cores of unequal speed. Draws beyond are the fleet's.
+    turns: Vec<Turn>,
+    /// Who has it.
+    turn: Turn,
+    /// Of those that had theirs since anybody had work, a bit each.
+    had_turns: u32,
     stalled_until: [u32; Pollable::ALL.len()],
     has_bad_disk: bool,
     is_coming_to_rest: bool,
@@ -165,7 +171,9 @@ where
             choose: seed.stream("schedule"),
             fate: seed.stream("fate"),
             inputs: seed.stream("inputs"),
-            speeds: std::array::from_fn(|_| shape.between(1, 12)),
+            turn: 0,
+            had_turns: 0,
+            turns: polls::turns(std::array::from_fn(|_| shape.between(1, 12)), sim.clients),
             stalled_until: [0; Pollable::ALL.len()],
             has_bad_disk: shape.chance(Ppm::percent(30)),
             is_coming_to_rest: false,

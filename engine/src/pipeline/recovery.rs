@@ -68,6 +68,8 @@ pub fn start_on<S: Service, D: Disk, R: Disk>(
     let from = machine.applied().next();
     if from < recovered.next_seq {
         let mut reader = JournalReader::open_on(reading(), &config.dir, from)?;
+        // Recovery has just said where the log ends: that needs no second look at all of the directory.
+        reader.set_durable(Seq(recovered.next_seq.0 - 1));
         while let Some(bytes) = reader.next()? {
             let frame = Frame::view(bytes).expect("the reader has checked it");
             loop {

@@ -397,3 +397,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_bit_that_rots_among_zeros_rots_nowhere_else() {
+    let zeros = [0; 3 * SECTOR_BYTES];
+    let mut file = inode::Inode::default();
+    file.write(1, 0, &zeros);
+    file.sync(1);
+    // Not durable again: what rots is what is kept of each sector for a power loss.
+    file.write(2, 0, &zeros);
+    file.rot(8 * SECTOR_BYTES + 3);
+    let read = |file: &inode::Inode| {
+        let (stored, behind) = file.read(0, zeros.len());
+        [stored, &vec![0; behind]].concat()
+    };
+    assert_eq!(read(&file), zeros, "what is read is what was written last");
+    let nothing = Loss { survives: Ppm::NEVER, torn: Ppm::NEVER, names_in_order: true };
+    file.lose_power(&mut Seed(1).stream("rot"), nothing, &mut MediumCounters::default());
+    let mut rotten = zeros;
+    rotten[SECTOR_BYTES] = 1 << 3;
+    assert_eq!(read(&file), rotten);
+    // Cut and lengthened again, it is zeros behind the cut.
+    file.resize(3, SECTOR_BYTES + 1);
+    file.resize(4, zeros.len());
+    assert_eq!(read(&file), rotten);
+    file.resize(5, SECTOR_BYTES);
+    file.resize(6, zeros.len());
+    assert_eq!((file.len(), read(&file)), (zeros.len(), zeros.to_vec()));
+}

@@ -64,6 +64,9 @@ const BEGIN_POLL_NS: u64 = 5_000;
 /// How long frames may wait for space before the appliance gives up, as live.
 const SPACE_PATIENCE_NS: u64 = 2_000_000_000;
 
+/// Frames whose arrival is remembered: nobody looks at latencies here.
+const ARRIVALS: usize = 16;
+
 /// What is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pollable {
@@ -104,7 +107,7 @@ pub(crate) fn config(listen: SocketAddrV4, rng: &mut Rng, takes_snapshots: Optio
     config.window = *rng.pick(&[16, 64]);
     config.sessions_max = 8;
     config.session_reorder_bytes = 16 << 10;
-    config.session_bytes = 64 << 10;
+    config.session_bytes = 16 << 10;
     let capacity = 4 * (config.frame_bytes_max() + config.batch_bytes_max());
     config.ring.bytes = capacity.next_power_of_two();
     config.ring.name = None;
@@ -214,7 +217,7 @@ impl<S: Service> Host<S> {
         let [journal_frames, frames, published]: [Consumer; 3] =
             ring.consumers.try_into().unwrap_or_else(|_| unreachable!("three consumers were asked for"));
         let observer = ring.tap.follow(recovered.next_seq, Horizon::Sequenced).expect("the ring begins there");
-        let arrivals = Arrivals::new(config.ring.bytes / 32, Part::default());
+        let arrivals = Arrivals::new(ARRIVALS, Part::default());
         let latency = |after: Seq| StageLatency::coarse(arrivals.clone(), after);
         let clock = SequencedClock::new(machine.now(), boot.clock.realtime(), boot.clock.monotonic());
         let mut log = LogWriter::new(ring.producer, clock, STREAM_ID, config.payload_bytes_max());

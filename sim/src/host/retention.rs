@@ -34,6 +34,10 @@ const SEGMENTS_COVERED_MAX: usize = 2;
 /// Spares at rest: those that wait, and one that is being made.
 const SPARES_MAX: usize = 3;
 
+/// Of so many times that segments are given up, the first is followed by a whole recovery. What all of them leave is read through: what becomes
+/// of each frame is looked at every time, and how a box starts on it is looked at by everything that starts one.
+const RECOVERIES_EACH: u64 = 4;
+
 /// Snapshots that are remembered so: more than any box retains.
 const FOUND_TRUE_MAX: usize = 8;
 
@@ -43,13 +47,16 @@ pub(crate) struct Retention<S: Service> {
     /// How many of this reign's snapshots, and of its segments that went.
     snapshots: u64,
     segments_gone: u64,
+    /// How often this reign was seen to give segments up.
+    given_up: u64,
     /// The latest that were found to be what the log comes to: each start meets most of them again, and what is the same still is.
     found_true: VecDeque<Snapshot>,
 }
 
 impl<S: Service> Retention<S> {
     pub(crate) fn new(config: &ApplianceConfig, service: &S::Config) -> Self {
-        Retention { oracle: Oracle::new(config, service), snapshots: 0, segments_gone: 0, found_true: VecDeque::new() }
+        let oracle = Oracle::new(config, service);
+        Retention { oracle, snapshots: 0, segments_gone: 0, given_up: 0, found_true: VecDeque::new() }
     }
 
     /// Frames after `seq` may be others from now on: what was found of states after them is forgotten.
@@ -81,7 +88,12 @@ impl<S: Service> Retention<S> {
         let gone = host.segments_gone();
         if gone > self.segments_gone {
             self.segments_gone = gone;
-            self.check_recoverable(world, frames, beside.covered(), host.progress().durable)?;
+            let (covered, durable) = (beside.covered(), host.progress().durable);
+            check_goes_on(world, frames, covered, durable)?;
+            if self.given_up.is_multiple_of(RECOVERIES_EACH) {
+                self.check_recoverable(world, frames, covered, durable)?;
+            }
+            self.given_up += 1;
         }
         Ok(())
     }
@@ -175,7 +187,7 @@ impl<S: Service> Retention<S> {
         frames: &Frames,
         first: Seq,
     ) -> Result<(), Wrong> {
-        (self.snapshots, self.segments_gone) = (0, 0);
+        (self.snapshots, self.segments_gone, self.given_up) = (0, 0, 0);
         let sound = sound_snapshots(&world.medium.copy(), &world.config.dir)?;
         for (_, snapshot) in &sound {
             self.check_true(world, frames, snapshot)?;
@@ -214,6 +226,31 @@ pub(crate) struct Surroundings<'a, C> {
     pub(crate) medium: &'a Medium,
     /// Files that may be unsound, or could not be read or deleted: those that were made to rot, and the disk's errors.
     pub(crate) unsound: usize,
+}
+
+/// The power goes now: the log that is left begins where the snapshot ends that it was given up for, or before, and holds every durable frame
+/// from there on as it was sequenced.
+fn check_goes_on<C>(world: &Surroundings<'_, C>, frames: &Frames, covered: Seq, durable: u64) -> Result<(), Wrong> {
+    let (left, dir) = (world.medium.after_power_loss(NOTHING), &world.config.dir);
+    let mut disk = left.open();
+    if snapshot::read_on(&mut disk, &names::snapshot(dir, covered)).is_err() {
+        // It rotted since. Others have to do then, and are looked at when they are needed.
+        return Ok(());
+    }
+    let wrong = |error: JournalError| (NEEDED, format!("after the snapshot after seq {covered}: {error}"));
+    let mut reader = JournalReader::open_on(disk, dir, covered.next()).map_err(wrong)?;
+    reader.set_durable(Seq(durable));
+    let mut reached = covered.0;
+    while let Some(frame) = reader.next().map_err(wrong)? {
+        if frames.get(reached as usize) != Some(frame) {
+            return Err((NEEDED, format!("after seq {reached} stands another frame than was sequenced")));
+        }
+        reached += 1;
+    }
+    if reached < durable {
+        return Err((NEEDED, format!("seq {reached} is reached, and {durable} is durable")));
+    }
+    Ok(())
 }
 
 fn first_of(segment: &Path) -> Option<Seq> {
@@ -271,9 +308,10 @@ pub(crate) fn read_log(medium: &Medium, dir: &Path) -> Result<(Seq, Frames), Wro
     Ok((first, found))
 }
 
-/// Every frame on the disk of a box that has just started, and says that the first of them is `first`.
-pub(crate) fn read_log_from(medium: &Medium, dir: &Path, first: Seq) -> Result<Frames, Wrong> {
-    let reader = JournalReader::open_on(medium.copy().open(), dir, first).map_err(unreadable)?;
+/// The frames on the disk of a box that has just started, and says that they are those from `first` to `last`.
+pub(crate) fn read_log_from(medium: &Medium, dir: &Path, first: Seq, last: Seq) -> Result<Frames, Wrong> {
+    let mut reader = JournalReader::open_on(medium.copy().open(), dir, first).map_err(unreadable)?;
+    reader.set_durable(last);
     if reader.first_seq() != Some(first) {
         let what = format!("it begins at {:?}, recovery says at seq {first}", reader.first_seq());
         return Err((READABLE, what));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ticktape_core::Nanos;
@@ -53,6 +54,8 @@ pub(super) struct Packet {
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) ring: VecDeque<Packet>,
+    /// How many there are in it, for whoever asks without a lock.
+    pub(super) waiting: Arc<AtomicUsize>,
     pub(super) slots: usize,
     /// Which opening of this address it is: the halves of an earlier one reach nothing.
     pub(super) opening: u64,
@@ -67,6 +70,7 @@ pub(super) struct State {
     groups: BTreeMap<SocketAddrV4, BTreeSet<SocketAddrV4>>,
     /// By arrival, then by number; with the port that each is for.
     under_way: BTreeMap<(Nanos, u64), (SocketAddrV4, Packet)>,
+    next_arrival: Arc<AtomicU64>,
     number: u64,
     openings: u64,
     default_faults: LinkFaults,
@@ -159,13 +163,19 @@ impl State {
         }
         self.number += 1;
         self.under_way.insert((at, self.number), (port, Packet { source, destination, bytes: copy }));
+        self.next_arrival.fetch_min(at, Ordering::Relaxed);
     }
 
     /// Puts what has arrived by now into the ports' rings.
     pub(super) fn arrive(&mut self) {
         let now = self.time.now();
+        if self.next_arrival.load(Ordering::Relaxed) > now {
+            return;
+        }
+        self.next_arrival.store(Nanos::MAX, Ordering::Relaxed);
         while let Some(entry) = self.under_way.first_entry() {
             if entry.key().0 > now {
+                self.next_arrival.store(entry.key().0, Ordering::Relaxed);
                 break;
             }
             let (port, packet) = entry.remove();
@@ -190,6 +200,7 @@ impl State {
                 packet: describe_packet(&packet.bytes),
             });
             endpoint.ring.push_back(packet);
+            endpoint.waiting.store(endpoint.ring.len(), Ordering::Relaxed);
         }
     }
 
@@ -217,17 +228,24 @@ fn tell_lost(trace: &Trace, from: SocketAddrV4, to: SocketAddrV4, why: &'static 
 
 /// Everything between the ports. Clones are the same network.
 #[derive(Clone, Debug)]
-pub struct Network(Arc<Mutex<State>>);
+pub struct Network {
+    state: Arc<Mutex<State>>,
+    time: WorldTime,
+    /// As in the state: most polls find that nothing has come, and ask for no more.
+    next_arrival: Arc<AtomicU64>,
+}
 
 impl Network {
     /// A network without ports, whose links are good.
     pub fn new(seed: Seed, time: &WorldTime) -> Self {
-        Network(Arc::new(Mutex::new(State {
+        let next_arrival = Arc::new(AtomicU64::new(Nanos::MAX));
+        let state = State {
             time: time.clone(),
             rng: seed.stream("network"),
             endpoints: BTreeMap::new(),
             groups: BTreeMap::new(),
             under_way: BTreeMap::new(),
+            next_arrival: next_arrival.clone(),
             number: 0,
             openings: 0,
             default_faults: LinkFaults::NONE,
@@ -238,12 +256,18 @@ impl Network {
             spare: Vec::new(),
             repairs: Repairs::default(),
             trace: Trace::default(),
-        })))
+        };
+        Network { state: Arc::new(Mutex::new(state)), time: time.clone(), next_arrival }
+    }
+
+    /// Whether nothing that is under way has come to any port yet. Relaxed, as all of it: a world has one thread.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.next_arrival.load(Ordering::Relaxed) > self.time.now()
     }
 
     /// One thread uses it, and a panic leaves it whole: it is going to be reported with its seed.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What happens to packets is told there from now on.
@@ -256,10 +280,11 @@ impl Network {
         let mut state = self.lock();
         state.openings += 1;
         let opening = state.openings;
-        let endpoint = Endpoint { ring: VecDeque::new(), slots: config.rx_slots, opening, overflowed: 0 };
+        let (ring, waiting) = (VecDeque::new(), Arc::new(AtomicUsize::new(0)));
+        let endpoint = Endpoint { ring, waiting: waiting.clone(), slots: config.rx_slots, opening, overflowed: 0 };
         state.endpoints.insert(address, endpoint);
         drop(state);
-        SimNic::new(self.clone(), address, opening, config)
+        SimNic::new(self.clone(), address, opening, waiting, config)
     }
 
     /// Closes whatever port is open at this address.

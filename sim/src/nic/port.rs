@@ -1,6 +1,8 @@
 //! The port: what a stage holds of the network.
 
 use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ticktape_core::Nanos;
 use ticktape_nic::{Datagram, Nic, Rx, RxCounters, TimeOrigin, Tx, TxCounters};
@@ -33,13 +35,20 @@ pub struct SimNic {
     network: Network,
     address: SocketAddrV4,
     opening: u64,
+    waiting: Arc<AtomicUsize>,
     config: QueueConfig,
 }
 
 impl SimNic {
-    pub(super) fn new(network: Network, address: SocketAddrV4, opening: u64, config: QueueConfig) -> Self {
+    pub(super) fn new(
+        network: Network,
+        address: SocketAddrV4,
+        opening: u64,
+        waiting: Arc<AtomicUsize>,
+        config: QueueConfig,
+    ) -> Self {
         assert!(config.rx_slots > 0 && config.tx_slots > 0, "a port has slots");
-        SimNic { network, address, opening, config }
+        SimNic { network, address, opening, waiting, config }
     }
 }
 
@@ -48,7 +57,7 @@ impl Nic for SimNic {
     type Tx = SimTx;
 
     fn split(self) -> (SimRx, SimTx) {
-        let SimNic { network, address, opening, config } = self;
+        let SimNic { network, address, opening, waiting, config } = self;
         let slot = || Slot { bytes: vec![0; config.datagram_bytes_max], len: 0, to: address };
         let tx = SimTx {
             network: network.clone(),
@@ -60,7 +69,7 @@ impl Nic for SimNic {
             queued: 0,
             counters: TxCounters::default(),
         };
-        (SimRx { network, address, opening, counters: RxCounters::default() }, tx)
+        (SimRx { network, address, opening, waiting, counters: RxCounters::default() }, tx)
     }
 
     fn describe(&self) -> String {
@@ -78,11 +87,16 @@ pub struct SimRx {
     network: Network,
     address: SocketAddrV4,
     opening: u64,
+    /// Datagrams in its ring.
+    waiting: Arc<AtomicUsize>,
     counters: RxCounters,
 }
 
 impl Rx for SimRx {
     fn poll(&mut self, now: Nanos, burst_max: usize, mut deliver: impl FnMut(Datagram<'_>)) -> usize {
+        if self.waiting.load(Ordering::Relaxed) == 0 && self.network.is_quiet() {
+            return 0;
+        }
         let mut taken = 0;
         while taken < burst_max {
             let mut state = self.network.lock();
@@ -91,6 +105,7 @@ impl Rx for SimRx {
             let Some(endpoint) = mine else { break };
             self.counters.dropped_before_poll = endpoint.overflowed;
             let Some(packet) = endpoint.ring.pop_front() else { break };
+            self.waiting.store(endpoint.ring.len(), Ordering::Relaxed);
             // The delivery may send, which takes this lock.
             drop(state);
             taken += 1;

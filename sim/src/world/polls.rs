@@ -11,7 +11,7 @@ use crate::replica::WorldView;
 use crate::rng::Rng;
 use crate::trace::{What, Who, describe_frame};
 
-/// Polls without any work after which time makes a leap.
+/// Polls without any work after which time makes a leap; where turns go round, a round of them is enough.
 const IDLE_POLLS: u32 = 24;
 
 /// Leaps double while faults strike; where everything only comes to rest, each is so many doublings longer than the one before.
@@ -19,6 +19,20 @@ const LEAP_POWERS_AT_REST: u32 = 3;
 
 /// The longest leap, in nanoseconds.
 const LEAP_NS_MAX: u64 = 50_000_000;
+
+/// How often each client is polled, where parts have speeds from 1 to 12.
+const CUSTOMER_SPEED: u64 = 4;
+
+/// Who is next: a part of the box by its place among [`Pollable::ALL`], and behind those the clients.
+pub(super) type Turn = u8;
+
+const PARTS: usize = Pollable::ALL.len();
+
+/// Each as often as it is fast.
+pub(super) fn turns(speeds: [u64; PARTS], customers: usize) -> Vec<Turn> {
+    let speeds = speeds.into_iter().chain(std::iter::repeat_n(CUSTOMER_SPEED, customers));
+    (0..).zip(speeds).flat_map(|(turn, speed)| (0..speed).map(move |_| turn)).collect()
+}
 
 /// The name of the check that everybody who applies a mark comes to.
 const AGREE_AT_MARKS: &str = "states and outputs agree at marks";
@@ -29,39 +43,57 @@ where
     G: FnMut(&mut Rng) -> S::Input,
 {
     pub(crate) fn polls(&mut self, polls: u64) -> Result<(), Wrong> {
-        let parts = Pollable::ALL.len();
-        let host_weight: u64 = self.speeds.iter().sum();
-        let others_weight = host_weight + 4 * self.customers.len() as u64;
-        let all = others_weight + self.fleet.weight();
+        let turns = self.turns.len() as u64;
+        let all = turns + self.fleet.weight();
         for _ in 0..polls {
-            let mut draw = self.choose.below(all);
-            if draw >= others_weight {
+            let draw = self.choose.below(all);
+            let Some(&turn) = self.turns.get(draw as usize) else {
                 let clock = self.clock.clone();
-                let work = with_fleet!(self, poll(draw - others_weight, &clock))?;
+                let work = with_fleet!(self, poll(draw - turns, &clock))?;
                 self.pass_time(work);
-            } else if draw >= host_weight {
-                let customer = ((draw - host_weight) / 4) as usize;
-                self.poll_customer(customer)?;
-            } else {
-                let mut part = 0;
-                while part + 1 < parts && draw >= self.speeds[part] {
-                    draw -= self.speeds[part];
-                    part += 1;
-                }
-                self.poll_part(part)?;
+                continue;
+            };
+            self.turn = if self.goes_round() { self.next_turn(turn) } else { turn };
+            match usize::from(self.turn).checked_sub(PARTS) {
+                None => self.poll_part(usize::from(self.turn))?,
+                Some(customer) => self.poll_customer(customer)?,
             }
         }
         self.finish_stop()
     }
 
+    /// Whether turns go round: where everything only comes to rest, a second look at who had nothing to do finds nothing before somebody else
+    /// had something. A fleet has its own turns.
+    fn goes_round(&self) -> bool {
+        self.is_coming_to_rest && self.fleet.is_empty()
+    }
+
+    fn parties(&self) -> u32 {
+        (PARTS + self.customers.len()) as u32
+    }
+
+    /// The first from `turn` on who had none in this round.
+    fn next_turn(&self, turn: Turn) -> Turn {
+        let left = !self.had_turns & ((1 << self.parties()) - 1);
+        let behind = left >> turn << turn;
+        (if behind == 0 { left } else { behind }).trailing_zeros() as Turn
+    }
+
     fn pass_time(&mut self, work: usize) {
         self.time.advance(self.choose.scaled(4_000));
         if work > 0 {
-            self.idle = 0;
+            (self.idle, self.had_turns) = (0, 0);
             return;
         }
         self.idle += 1;
-        if self.idle.is_multiple_of(IDLE_POLLS) {
+        if self.goes_round() {
+            self.had_turns |= 1 << self.turn;
+            let (rounds, is_round) = (self.idle / self.parties(), self.idle.is_multiple_of(self.parties()));
+            if is_round {
+                self.had_turns = 0;
+                self.leap_to_rest(rounds);
+            }
+        } else if self.idle.is_multiple_of(IDLE_POLLS) {
             let leaps = (self.idle / IDLE_POLLS).min(20);
             if self.is_coming_to_rest {
                 return self.leap_to_rest(leaps);
@@ -111,21 +143,11 @@ where
         let part = Pollable::ALL[index];
         let before = host.progress();
         let work = host.poll(part, &self.clock, self.service);
-        self.tell_progress(before, host.progress());
-        let checked = match part {
-            Pollable::Sequencer | Pollable::Housekeeping if work > 0 => self.observe(&mut host),
-            Pollable::Executor if work > 0 || host.step_error().is_some() => self.check_state(&host),
-            _ => Ok(()),
-        };
-        let checked = checked.and_then(|()| match part {
-            Pollable::Shadow | Pollable::Journaler | Pollable::Housekeeping if self.retention.has_news(&host) => {
-                self.with_retention(|retention, frames, world| retention.look(&host, world, frames))
-            }
-            _ => Ok(()),
-        });
-        self.ledger.committed = self.ledger.committed.max(host.committed());
-        self.ledger.durable = self.ledger.durable.max(Seq(host.progress().durable));
-        let checked = checked.and_then(|()| check_shadow(&host)).and_then(|()| check_space(&host));
+        let after = host.progress();
+        self.tell_progress(before, after);
+        self.ledger.committed = self.ledger.committed.max(Seq(after.committed));
+        self.ledger.durable = self.ledger.durable.max(Seq(after.durable));
+        let checked = self.check_polled(part, work, &mut host);
         let fault = host.fault(&self.clock);
         self.host = Some(host);
         self.pass_time(work);
@@ -135,6 +157,25 @@ where
             self.kill("box stopped by itself")?;
         }
         Ok(())
+    }
+
+    /// What must hold once a part was polled.
+    fn check_polled(&mut self, part: Pollable, work: usize, host: &mut Host<S>) -> Result<(), Wrong> {
+        match part {
+            Pollable::Sequencer | Pollable::Housekeeping if work > 0 => {
+                self.observe(host)?;
+                self.ledger.committed = self.ledger.committed.max(host.committed());
+            }
+            Pollable::Executor if work > 0 || host.step_error().is_some() => self.check_state(host)?,
+            _ => {}
+        }
+        if matches!(part, Pollable::Shadow | Pollable::Journaler | Pollable::Housekeeping)
+            && self.retention.has_news(host)
+        {
+            self.with_retention(|retention, frames, world| retention.look(host, world, frames))?;
+        }
+        check_shadow(host)?;
+        check_space(host)
     }
 
     pub(super) fn observe(&mut self, host: &mut Host<S>) -> Result<(), Wrong> {

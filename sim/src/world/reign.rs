@@ -91,7 +91,7 @@ where
 
     fn begin(&mut self, mut host: Host<S>) -> Result<(), Wrong> {
         let first = host.first;
-        let found = read_log_from(&self.medium, &self.appliance.dir, first)?;
+        let found = read_log_from(&self.medium, &self.appliance.dir, first, host.recovered)?;
         self.meet("recoveries", 1);
         self.meet("recoveries from a snapshot", u64::from(host.snapshot > Seq::ZERO));
         self.meet("snapshot fallbacks", u64::from(host.passed_over > 0));

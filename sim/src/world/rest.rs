@@ -13,6 +13,9 @@ use crate::trace::{What, Who};
 /// How long everything may take once faults have stopped, in virtual nanoseconds.
 const PROGRESS_NS_MAX: u64 = 120_000_000_000;
 
+/// Polls between two looks whether everything has come to rest.
+const POLLS_AT_REST: u64 = 32;
+
 impl<S, G> World<'_, S, G>
 where
     S: Service + Invariants,
@@ -52,6 +55,7 @@ where
     pub(crate) fn come_to_rest(&mut self) -> Result<(), Wrong> {
         let until = self.time.now() + PROGRESS_NS_MAX;
         self.is_coming_to_rest = true;
+        (self.idle, self.had_turns) = (0, 0);
         while !self.is_at_rest() {
             if self.time.now() > until {
                 self.check_bounded()?;
@@ -69,7 +73,7 @@ where
                 self.start(true)?;
             }
             with_fleet!(self, begin_all())?;
-            self.polls(64)?;
+            self.polls(POLLS_AT_REST)?;
         }
         self.is_coming_to_rest = false;
         Ok(())
