@@ -122,6 +122,7 @@ tests! {
     status,
     packet,
     capture,
+    histogram_log,
     journal_files,
     journal_damage,
     snapshot,

@@ -2,6 +2,7 @@
 
 mod follow;
 mod generate;
+mod load;
 mod replay;
 
 use std::net::SocketAddrV4;
@@ -15,6 +16,7 @@ use ticktape::pipeline::{CorePlan, IdleStrategy};
 
 pub use follow::FollowArgs;
 pub use generate::GenerateArgs;
+pub use load::{LoadArgs, ReportArgs};
 pub use replay::{Place, ReplayArgs, Speed};
 
 /// A deterministic service with a total order, a durable journal and replicas.
@@ -44,6 +46,13 @@ pub enum Command {
     /// frame, each event to a session and each public event is compared byte for byte. Without one the order is that of the packets,
     /// the stamps are their times, and only the events can be compared, but for the log's numbers in them.
     Replay(ReplayArgs),
+    /// Put load on an appliance, and measure how long its answers take
+    ///
+    /// Open loop: when each message is to be sent is fixed before, and latencies count from then on, whatever the appliance does. A message that
+    /// has to wait for the link's window or the socket is late, and counts as such. Ctrl-C ends it early, with its report.
+    Load(LoadArgs),
+    /// One HTML page of what load --out wrote, or of a histogram log
+    Report(ReportArgs),
     /// Show a journal's segments, commits, frames and snapshots
     Inspect(InspectArgs),
     /// Check every byte of a journal and its snapshots, and that a replay comes to what they record

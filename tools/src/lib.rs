@@ -20,6 +20,10 @@
 //! | `service` | a service with its type erased, as the commands see it |
 //! | `commands` | one command each |
 //! | `demo` | the demo's three processes |
+//! | [`hdr`] | histograms as files that other programs read |
+//! | `load` | open-loop load over the client link |
+//! | `plots` | curves as SVG and PNG; needs the feature of that name |
+//! | `report` | runs and logs as one page |
 //! | [`links`] | an appliance's links and feeds, put back in order from captured datagrams |
 //! | `replay` | a capture, through an appliance's stages once more |
 //! | [`capture`] | packets and datagrams out of pcap and pcapng files |
@@ -33,11 +37,16 @@ pub mod capture;
 mod commands;
 mod demo;
 mod failure;
+pub mod hdr;
 mod json;
 pub mod links;
+mod load;
 mod log;
 mod out;
+#[cfg(feature = "plots")]
+pub mod plots;
 mod replay;
+mod report;
 mod service;
 mod snapshots;
 mod survey;
@@ -49,7 +58,7 @@ use clap::{CommandFactory, FromArgMatches};
 use ticktape::Service;
 
 pub use failure::Failure;
-pub use service::{MakeOutputs, Outputs, ServiceOptions};
+pub use service::{LoadClient, MakeInputs, MakeOutputs, Outputs, ServiceOptions};
 
 use args::Args;
 use service::{AnyService, ServiceEntry};
@@ -79,9 +88,14 @@ impl Tools {
         self.service_with::<S>(name, config, ServiceOptions::default())
     }
 
-    /// Adds a service, with what its replays hash beside the state.
+    /// Adds a service, with what its replays hash beside the state, and what `load` sends.
     #[must_use]
-    pub fn service_with<S>(mut self, name: &'static str, config: S::Config, options: ServiceOptions<S::Output>) -> Self
+    pub fn service_with<S>(
+        mut self,
+        name: &'static str,
+        config: S::Config,
+        options: ServiceOptions<S::Input, S::Output>,
+    ) -> Self
     where
         S: Service + Send + 'static,
         S::Input: Debug,

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+mod inputs;
+
 use counter::Counter;
 use feed::{Bank, BankConfig};
 use kv::Kv;
@@ -23,11 +25,14 @@ impl Outputs<Report> for Reports {
 }
 
 fn main() -> ExitCode {
-    let book = ServiceOptions { reports: Some(|| Box::new(Reports(ReportStream::new()))) };
+    let book = ServiceOptions { reports: Some(|| Box::new(Reports(ReportStream::new()))), load: Some(inputs::orders) };
+    let counter = ServiceOptions { load: Some(inputs::additions), ..ServiceOptions::default() };
+    let kv = ServiceOptions { load: Some(inputs::pairs), ..ServiceOptions::default() };
+    let bank = ServiceOptions { load: Some(inputs::transfers), ..ServiceOptions::default() };
     Tools::new("ticktape")
         .service_with::<OrderBook>("orderbook", BookConfig::default(), book)
-        .service::<Counter>("counter", ())
-        .service::<Kv>("kv", ())
-        .service::<Bank>("bank", BankConfig::default())
+        .service_with::<Counter>("counter", (), counter)
+        .service_with::<Kv>("kv", (), kv)
+        .service_with::<Bank>("bank", BankConfig::default(), bank)
         .main()
 }

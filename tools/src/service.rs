@@ -12,7 +12,7 @@ use ticktape::pipeline::{Appliance, Replica, Report};
 use ticktape::replica::{ReplicaConfig, ReplicaStatus};
 use ticktape::snapshot::{Found, Restored};
 use ticktape::tails::Tails;
-use ticktape::{Decode, Frame, Kind, Seq, Service, Timestamp};
+use ticktape::{Decode, Encode, Frame, Kind, Seq, Service, Timestamp};
 use ticktape_journal::Snapshot;
 
 use crate::Failure;
@@ -32,15 +32,34 @@ pub trait Outputs<O> {
 /// Makes a gatherer for one replay.
 pub type MakeOutputs<O> = fn() -> Box<dyn Outputs<O>>;
 
-/// What a service may add to the commands.
-pub struct ServiceOptions<O> {
-    /// Makes a gatherer of reports for one replay; `None` hashes the outputs' encodings instead.
-    pub reports: Option<MakeOutputs<O>>,
+/// One of several clients that put load on an appliance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadClient {
+    /// Which one, from 0.
+    pub number: u64,
+    /// Of how many.
+    pub of: u64,
+    /// The same seed and numbers are the same inputs.
+    pub seed: u64,
 }
 
-impl<O> Default for ServiceOptions<O> {
+/// Makes the inputs that one client loads an appliance with, in order, without end.
+pub type MakeInputs<I> = fn(LoadClient) -> Box<dyn Iterator<Item = I> + Send>;
+
+/// Appends the encoding of the next input; false where there is none.
+pub type EncodedInputs = Box<dyn FnMut(&mut Vec<u8>) -> bool + Send>;
+
+/// What a service may add to the commands.
+pub struct ServiceOptions<I, O> {
+    /// Makes a gatherer of reports for one replay; `None` hashes the outputs' encodings instead.
+    pub reports: Option<MakeOutputs<O>>,
+    /// Makes what `load` sends; with `None` it only takes flows from files. It times the first output to the session for each input.
+    pub load: Option<MakeInputs<I>>,
+}
+
+impl<I, O> Default for ServiceOptions<I, O> {
     fn default() -> Self {
-        ServiceOptions { reports: None }
+        ServiceOptions { reports: None, load: None }
     }
 }
 
@@ -224,6 +243,12 @@ pub trait AnyService {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
+    /// Its commands' and answers' version, which the handshake compares.
+    fn schema(&self) -> u32;
+
+    /// What a client loads an appliance of it with; `None` where that is not known.
+    fn inputs(&self, client: LoadClient) -> Option<EncodedInputs>;
+
     /// Starts an appliance of it.
     ///
     /// # Errors
@@ -270,11 +295,11 @@ pub trait AnyService {
 pub(crate) struct ServiceEntry<S: Service> {
     name: &'static str,
     config: S::Config,
-    options: ServiceOptions<S::Output>,
+    options: ServiceOptions<S::Input, S::Output>,
 }
 
 impl<S: Service> ServiceEntry<S> {
-    pub(crate) fn new(name: &'static str, config: S::Config, options: ServiceOptions<S::Output>) -> Self {
+    pub(crate) fn new(name: &'static str, config: S::Config, options: ServiceOptions<S::Input, S::Output>) -> Self {
         ServiceEntry { name, config, options }
     }
 
@@ -289,7 +314,7 @@ impl<S: Service> ServiceEntry<S> {
 impl<S> AnyService for ServiceEntry<S>
 where
     S: Service + Send + 'static,
-    S::Input: Debug,
+    S::Input: Debug + 'static,
     S::Snapshot: Debug,
     S::Output: Debug + Send,
     S::Config: Clone + Send + 'static,
@@ -300,6 +325,15 @@ where
 
     fn log_name(&self) -> &'static str {
         S::NAME
+    }
+
+    fn schema(&self) -> u32 {
+        S::SCHEMA_VERSION
+    }
+
+    fn inputs(&self, client: LoadClient) -> Option<EncodedInputs> {
+        let mut inputs = self.options.load?(client);
+        Some(Box::new(move |encoded| inputs.next().map(|input| input.encode(encoded)).is_some()))
     }
 
     fn start(&self, config: &ApplianceConfig) -> Result<Appliance, Failure> {

@@ -15,6 +15,7 @@ mod config;
 mod feed_arbiter;
 mod feed_rewinder;
 mod frame;
+mod histogram_log;
 mod input;
 mod journal_damage;
 mod journal_files;
@@ -47,7 +48,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub static TARGETS: [Target; 20] = [
+pub static TARGETS: [Target; 21] = [
     Target { name: "frame", run: frame::run, seeds: frame::seeds, mutations: 20_000 },
     Target { name: "codec", run: codec::run, seeds: codec::seeds, mutations: 20_000 },
     Target { name: "link_packet", run: link_packet::run, seeds: link_packet::seeds, mutations: 20_000 },
@@ -61,6 +62,7 @@ pub static TARGETS: [Target; 20] = [
     Target { name: "status", run: status::run, seeds: status::seeds, mutations: 5_000 },
     Target { name: "packet", run: packet::run, seeds: packet::seeds, mutations: 20_000 },
     Target { name: "capture", run: capture::run, seeds: capture::seeds, mutations: 20_000 },
+    Target { name: "histogram_log", run: histogram_log::run, seeds: histogram_log::seeds, mutations: 5_000 },
     Target { name: "journal_files", run: journal_files::run, seeds: journal_files::seeds, mutations: 1_000 },
     Target { name: "journal_damage", run: journal_damage::run, seeds: journal_damage::seeds, mutations: 1_000 },
     Target { name: "snapshot", run: snapshot::run, seeds: snapshot::seeds, mutations: 2_000 },

@@ -26,7 +26,7 @@ mod verify;
 
 use crate::args::Command;
 use crate::service::AnyService;
-use crate::{Failure, demo};
+use crate::{Failure, demo, load, report};
 
 /// Does what the command line says.
 pub fn run(command: Command, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
@@ -36,6 +36,8 @@ pub fn run(command: Command, services: &[Box<dyn AnyService>]) -> Result<(), Fai
         Command::Follow(args) => follow::run(&args, services),
         Command::Generate(args) => generate::run(&args),
         Command::Replay(args) => replay::run(&args, services),
+        Command::Load(args) => load::run(&args, services),
+        Command::Report(args) => report::run(&args),
         Command::Inspect(args) => inspect::run(&args, services),
         Command::Verify(args) => verify::run(&args, services),
         Command::State(args) => state::run(&args, services),

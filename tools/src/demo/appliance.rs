@@ -6,15 +6,14 @@ use std::net::SocketAddrV4;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use ticktape::config::{ApplianceConfig, CaptureConfig, FeedConfig, SnapshotConfig, XdpSettings};
 use ticktape::pipeline::{Report, StageName};
 
 use super::child::tell;
-use super::result::Latency;
 use crate::Failure;
 use crate::args::DemoApplianceArgs;
+use crate::hdr::Latency;
 use crate::service::{AnyService, find};
 
 /// How often faults are looked for while nobody says anything.
@@ -166,20 +165,5 @@ fn last_words(report: &Report) -> Final {
             bytes: capture.bytes,
             error: capture.error.as_ref().map(ToString::to_string),
         }),
-    }
-}
-
-impl Latency {
-    /// The percentiles of a histogram of nanoseconds.
-    pub fn of(histogram: &Histogram<u64>) -> Self {
-        Latency {
-            p50_ns: histogram.value_at_quantile(0.5),
-            p90_ns: histogram.value_at_quantile(0.9),
-            p99_ns: histogram.value_at_quantile(0.99),
-            p999_ns: histogram.value_at_quantile(0.999),
-            p9999_ns: histogram.value_at_quantile(0.9999),
-            max_ns: histogram.max(),
-            count: histogram.len(),
-        }
     }
 }

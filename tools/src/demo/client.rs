@@ -16,9 +16,9 @@ use ticktape_tuning::{clock, pin};
 use super::Watch;
 use super::appliance::Ready;
 use super::phases::Phase;
-use super::result::Latency;
 use crate::Failure;
 use crate::args::Rate;
+use crate::hdr::Latency;
 
 /// Without any word from the appliance for so long the demo gives up.
 const PATIENCE_NS: u64 = 10_000_000_000;

@@ -17,9 +17,10 @@ mod phases;
 mod result;
 mod workspace;
 
+pub use crate::hdr::Latency;
 pub use appliance::run as appliance;
 pub use follower::run as follower;
-pub use result::{COLUMNS, Latency, row};
+pub use result::{COLUMNS, row};
 
 use std::fs::File;
 use std::path::Path;

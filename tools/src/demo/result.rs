@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use ticktape_tuning::host::Host;
 
 use super::appliance::{Captured, Final, Ready};
@@ -12,20 +12,9 @@ use super::follower::Followed;
 use super::phases::Phase;
 use crate::Failure;
 use crate::args::{DemoArgs, Rate};
+use crate::hdr::Latency;
 use crate::out::say;
 use crate::service::Outcome;
-
-/// Percentiles of a latency, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Latency {
-    pub p50_ns: u64,
-    pub p90_ns: u64,
-    pub p99_ns: u64,
-    pub p999_ns: u64,
-    pub p9999_ns: u64,
-    pub max_ns: u64,
-    pub count: u64,
-}
 
 /// The stages, in the order in which a message passes them; `sequenced` to `released` count from the wire.
 const STAGES: [&str; 5] = ["sequenced", "durable", "applied", "released", "round_trip"];

@@ -1,0 +1,183 @@
+//! `ticktape load`: open-loop load over the client link, and what its answers take.
+//!
+//! ```text
+//!   schedule ─ when ─► session ─ client link ─► appliance        the measuring thread: no file, no output
+//!   source ─── what ─►    │ ◄──── answers ──────────┘
+//!                         └─ a histogram a second ─► teller      this thread: progress, log, total
+//! ```
+//!
+//! Invariant: when a message is meant to be sent is fixed before the run; nothing that the appliance does moves it.
+
+mod driver;
+mod out_dir;
+#[cfg(feature = "plots")]
+pub mod plots;
+mod recorded;
+mod schedule;
+mod session;
+mod source;
+pub mod summary;
+mod table;
+mod teller;
+mod wanted;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, channel};
+
+use ticktape::client::Client;
+use ticktape::link::{ClientConfig, SenderConfig};
+use ticktape::pipeline::IdleStrategy;
+use ticktape_nic::udp::{UdpRx, UdpTx};
+use ticktape_nic::{Nic, UdpConfig, UdpNic};
+use ticktape_tuning::{clock, host, jitter, pin};
+
+use crate::Failure;
+use crate::args::LoadArgs;
+use crate::out;
+use crate::service::{AnyService, find};
+use driver::{Driver, End, Ended, Second, Setup};
+use out_dir::OutDir;
+pub use out_dir::{LATENCY_HLOG, SUMMARY_JSON};
+use session::Session;
+use summary::{Host, Summary};
+use teller::Teller;
+use wanted::Wanted;
+
+/// How long the noise of the box is looked at, before anything is sent.
+const JITTER_MS: u64 = 300;
+/// Threads that an appliance on this box is taken to have.
+const APPLIANCE_THREADS: usize = 3;
+
+type UdpSession = Session<UdpRx, UdpTx>;
+
+/// Puts load on an appliance; messages that were lost are a failure, behind the report.
+pub fn run(args: &LoadArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
+    let service = find(services, args.service.as_deref())?;
+    let wanted = Wanted::new(args, service)?;
+    let out = args.out.as_deref().map(OutDir::new).transpose()?;
+    if let Some(core) = args.core.filter(|core| !pin::usable_cores().contains(core)) {
+        let usable = pin::list(&pin::usable_cores());
+        return Err(Failure::usage(format!(
+            "--core {core} is not among the cores that this process may use: {usable}"
+        )));
+    }
+    let interrupted = interrupt_flag()?;
+    let idle = idle_strategy(args);
+    let noise = noise(args.core);
+    let (load, nic, sessions) = wanted.open(args, service)?;
+    let plan = load.plan.clone();
+    let (seconds, told) = channel();
+    let (give_back, spare) = channel();
+    let setup = Setup { plan: plan.clone(), idle, core: args.core, interrupted: interrupted.clone(), seconds, spare };
+    let teller = Teller::new(plan, out, args.json, give_back, interrupted);
+    let (ended, mut teller, written) = measure(setup, sessions, teller, told)?;
+    if let End::NotOpened(why) = &ended.end {
+        return Err(Failure::failed(format!("{}: {why}", args.to)));
+    }
+    let options = load.options(args, service.name(), idle, nic);
+    let summary = teller.summary(options, describe_host(), &ended, &noise);
+    let printed = if args.json { out::line(format_args!("{}", crate::json::line(&summary)?)) } else { summary.print() };
+    let kept = teller.finish(&summary, &noise);
+    out::printed_then(printed.and(written), kept.and(verdict(&ended, &summary)))
+}
+
+/// The run itself, on a thread of its own; tells of it on this one.
+fn measure(
+    setup: Setup,
+    sessions: Vec<UdpSession>,
+    mut teller: Teller,
+    told: Receiver<Second>,
+) -> Result<(Ended, Teller, Result<(), Failure>), Failure> {
+    let thread = std::thread::Builder::new().name("load".to_string());
+    let measuring = thread.spawn(move || Driver::new(setup, sessions).run()).map_err(Failure::failed)?;
+    let mut written = Ok(());
+    for second in told {
+        let result = teller.tell(second);
+        written = written.and(result);
+    }
+    let ended = measuring.join().map_err(|_| Failure::failed("the measuring thread panicked"))?;
+    Ok((ended, teller, written))
+}
+
+fn verdict(ended: &Ended, summary: &Summary) -> Result<(), Failure> {
+    let counts = &summary.counts;
+    match &ended.end {
+        End::Over(why) => Err(Failure::failed(why)),
+        End::Silence => Err(Failure::failed(format!(
+            "the appliance stopped answering: {} of {} messages were not answered",
+            counts.lost, counts.wanted
+        ))),
+        End::Complete if counts.lost > 0 => {
+            Err(Failure::failed(format!("{} of {} messages were not answered", counts.lost, counts.wanted)))
+        }
+        End::Complete | End::Interrupted | End::NotOpened(_) => Ok(()),
+    }
+}
+
+/// Clients that share the box's cores with the appliance leave them to it where there are few.
+fn idle_strategy(args: &LoadArgs) -> IdleStrategy {
+    let threads = if args.to.ip().is_loopback() { APPLIANCE_THREADS + 1 } else { 1 };
+    args.idle.resolve(threads, pin::usable_cores().len())
+}
+
+/// On the core that will measure, where one is named.
+fn noise(core: Option<usize>) -> hdrhistogram::Histogram<u64> {
+    let look = move || {
+        let _ = core.map(pin::pin_current_thread);
+        jitter::baseline(JITTER_MS)
+    };
+    std::thread::spawn(look).join().expect("the baseline does not panic")
+}
+
+/// A client over a socket of its own, and what that is.
+fn open_client(args: &LoadArgs, schema: u32, number: u64) -> Result<(Client<UdpRx, UdpTx>, String), Failure> {
+    let ip = if args.to.ip().is_loopback() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+    let nic = UdpNic::open(&UdpConfig::new(SocketAddrV4::new(ip, 0))).map_err(Failure::usage)?;
+    let described = nic.describe();
+    let (rx, tx) = nic.split();
+    let config = ClientConfig {
+        session: args.session.saturating_add(number),
+        // Each run is an incarnation of its own, later than those before.
+        client_epoch: u32::try_from(clock::realtime_ns() / 1_000_000_000).unwrap_or(u32::MAX),
+        schema,
+        sender: SenderConfig {
+            ring_bytes: 4 << 20,
+            messages_max: 32 << 10,
+            in_flight_messages_max: 16 << 10,
+            ..SenderConfig::default()
+        },
+        ..ClientConfig::default()
+    };
+    Ok((Client::new(rx, tx, args.to, &config), described))
+}
+
+/// Set by Ctrl-C and its like; a second one ends the process.
+fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, flag.clone()).map_err(Failure::failed)?;
+        signal_hook::flag::register(signal, flag.clone()).map_err(Failure::failed)?;
+    }
+    Ok(flag)
+}
+
+fn describe_host() -> Host {
+    let host::Host { hostname, kernel, cpu_model, usable_cores } = host::describe();
+    Host { hostname, kernel, cpu_model, cores: usable_cores }
+}
+
+/// The commit that is checked out where this command lies; a plus where files differ from it.
+fn commit() -> Option<String> {
+    let program = std::env::current_exe().ok()?;
+    let dir = program.parent()?;
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").arg("-C").arg(dir).args(arguments).stderr(Stdio::null()).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let head = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_none_or(|changes| !changes.is_empty());
+    Some(if changed { format!("{head}+") } else { head })
+}
