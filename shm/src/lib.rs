@@ -61,6 +61,8 @@ pub mod layout;
 #[cfg(not(loom))]
 mod lock;
 #[cfg(not(loom))]
+pub mod metrics;
+#[cfg(not(loom))]
 mod open;
 #[cfg(not(loom))]
 mod place;

@@ -13,7 +13,7 @@ use crate::attach::AttachError;
 use crate::config::name_is_valid;
 use crate::follower::{Follower, Horizon};
 use crate::layout::{CAPACITY_BYTES_MAX, DATA, FIXED_WORDS, Header, capacity_bytes_min};
-use crate::place::{Origin, is_sealed, open_read_only, ring_path};
+use crate::place::{Files, Origin, is_sealed, open_read_only};
 use crate::region::Region;
 use crate::sync::Ordering;
 use crate::words::Words;
@@ -29,9 +29,9 @@ pub(crate) fn named(dir: &Path, name: &str, from: Option<Seq>, horizon: Horizon)
     if !name_is_valid(name) {
         return Err(AttachError::Name(name.to_owned()));
     }
-    let (file, metadata) = open(&ring_path(dir, name))?;
+    let (file, metadata) = open(&Files::Ring.path(dir, name))?;
     let (region, header) = map(&file, &metadata)?;
-    Follower::new(region, header, Origin::named(dir, name, &metadata), from, horizon)
+    Follower::new(region, header, Origin::named(Files::Ring, dir, name, &metadata), from, horizon)
 }
 
 pub(crate) fn fd(fd: BorrowedFd<'_>, from: Seq, horizon: Horizon) -> Result<Follower, AttachError> {

@@ -28,14 +28,31 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// How often a lock is tried anew whose file lost its name meanwhile: each time another writer has come and gone.
 const LOCK_TRIES_MAX: usize = 64;
 
-/// The ring's file.
-pub(crate) fn ring_path(dir: &Path, name: &str) -> PathBuf {
-    dir.join(format!("{name}.ring"))
+/// What a named file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Files {
+    /// A ring.
+    Ring,
+    /// What an appliance measures.
+    Metrics,
 }
 
-/// The lock file beside it. Its holder alone removes it, as the last thing; a lock counts only on the file that has the name.
-pub(crate) fn lock_path(dir: &Path, name: &str) -> PathBuf {
-    dir.join(format!("{name}.lock"))
+impl Files {
+    /// The file.
+    pub(crate) fn path(self, dir: &Path, name: &str) -> PathBuf {
+        dir.join(match self {
+            Files::Ring => format!("{name}.ring"),
+            Files::Metrics => format!("{name}.metrics"),
+        })
+    }
+
+    /// The lock file beside it. Its holder alone removes it, as the last thing; a lock counts only on the file that has the name.
+    fn lock(self, dir: &Path, name: &str) -> PathBuf {
+        dir.join(match self {
+            Files::Ring => format!("{name}.lock"),
+            Files::Metrics => format!("{name}.metrics.lock"),
+        })
+    }
 }
 
 fn io_error(doing: &'static str, place: &Path, source: io::Error) -> RingError {
@@ -227,13 +244,13 @@ fn is_at(path: &Path, file: &File) -> io::Result<bool> {
 
 impl NamedFile {
     /// Takes the name's lock, and makes a file beside the one that may have been left under the name.
-    pub(crate) fn create(dir: &Path, name: &str, bytes: usize) -> Result<Pending, RingError> {
+    pub(crate) fn create(files: Files, dir: &Path, name: &str, bytes: usize) -> Result<Pending, RingError> {
         if !name_is_valid(name) {
             return Err(RingError::Name(name.to_owned()));
         }
-        let lock = NameLock::take(lock_path(dir, name))?;
-        let path = ring_path(dir, name);
-        let temporary = dir.join(format!("{name}.ring.new"));
+        let lock = NameLock::take(files.lock(dir, name))?;
+        let path = files.path(dir, name);
+        let temporary = path.with_added_extension("new");
         // We have the lock, so one that is there was left by a writer that died.
         match fs::remove_file(&temporary) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -258,6 +275,11 @@ impl NamedFile {
         Ok(pending)
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Takes the name away, where it is still ours, and then the lock file's; the lock itself goes last, with the descriptor.
     pub(crate) fn remove(self) {
         if Inode::at(&self.path).is_ok_and(|there| there == Some(self.inode)) {
@@ -268,6 +290,11 @@ impl NamedFile {
 }
 
 impl Pending {
+    /// Where it is going to be.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(crate) fn map(&self) -> Result<Region, RingError> {
         map(&self.file, self.bytes, &self.path)
     }
@@ -327,11 +354,11 @@ pub(crate) enum Standing {
 }
 
 impl Origin {
-    pub(crate) fn named(dir: &Path, name: &str, metadata: &fs::Metadata) -> Self {
+    pub(crate) fn named(files: Files, dir: &Path, name: &str, metadata: &fs::Metadata) -> Self {
         Origin::Named {
-            path: ring_path(dir, name),
+            path: files.path(dir, name),
             inode: Inode::of(metadata),
-            lock: open_read_only(&lock_path(dir, name)).ok(),
+            lock: open_read_only(&files.lock(dir, name)).ok(),
         }
     }
 

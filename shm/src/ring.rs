@@ -15,7 +15,7 @@ use crate::consumer::Consumer;
 use crate::follower::Tap;
 use crate::layout::{COMMIT_SEQ, DATA, DURABLE_SEQ, Header, STATE, STATE_CLOSED};
 #[cfg(not(loom))]
-use crate::place::{Memfd, NamedFile};
+use crate::place::{Files, Memfd, NamedFile};
 use crate::producer::{Gate, Producer};
 use crate::region::Region;
 use crate::sync::{AtomicU64, Ordering};
@@ -232,7 +232,7 @@ impl RingBuilder {
 
     #[cfg(not(loom))]
     fn named_ring(&self, dir: &Path, name: &str, header: impl Fn(usize) -> Header) -> Result<Ring, RingError> {
-        let pending = NamedFile::create(dir, name, DATA + self.config.capacity_bytes)?;
+        let pending = NamedFile::create(Files::Ring, dir, name, DATA + self.config.capacity_bytes)?;
         let memory = pending.describe();
         let region = Arc::new(pending.map()?);
         let header = header(region.bytes());
