@@ -74,6 +74,8 @@ pub struct ApplianceConfig {
     pub cores: Option<CorePlan>,
     /// How idle threads wait.
     pub idle: IdleStrategy,
+    /// Under which name what it measures can be read by other processes of this box: `{name}.metrics` in `/dev/shm`. Without one it can't.
+    pub metrics: Option<String>,
     /// The log ring.
     pub ring: LogRingConfig,
     /// The multicast feed, if one is wanted.
@@ -114,6 +116,7 @@ impl ApplianceConfig {
             busy_poll_us: None,
             cores: None,
             idle: IdleStrategy::Auto,
+            metrics: None,
             ring: LogRingConfig::default(),
             feed: None,
             events: None,

@@ -339,6 +339,9 @@ impl<T: Tx, E: EventSink> Egress<T, E> {
         if self.tx.queued() > 0 {
             self.tx.flush();
         }
+        if self.tx.queued() == 0 {
+            self.latency.leave();
+        }
         built
     }
 
@@ -373,6 +376,16 @@ impl<T: Tx, E: EventSink> Egress<T, E> {
         self.tx.flush();
     }
 
+    /// What was done and dropped, but what was sent again: that each session knows.
+    pub fn own_counters(&self) -> &EgressCounters {
+        &self.sessions.counters
+    }
+
+    /// The last seq whose outputs were all released.
+    pub fn released_seq(&self) -> Seq {
+        self.latency.passed()
+    }
+
     /// What was done and dropped.
     pub fn counters(&self) -> EgressCounters {
         let resent = self.sessions.links.values().map(|link| link.sender.resent_messages()).sum();
@@ -389,8 +402,8 @@ impl<T: Tx, E: EventSink> Egress<T, E> {
         self.tx.details()
     }
 
-    /// Hands over the latencies.
-    pub fn into_latency(self) -> StageLatency {
-        self.latency
+    /// The latencies: at the wire those of what nothing kept back, but a client's own window.
+    pub fn latency(&self) -> &StageLatency {
+        &self.latency
     }
 }

@@ -270,7 +270,7 @@ fn an_event_leaves_when_its_input_is_durable_and_not_before() {
         sender,
     };
     let (_, control) = rtrb::RingBuffer::new(1);
-    let latency = StageLatency::new(Arrivals::new(64, Part::default()), Seq::ZERO);
+    let latency = StageLatency::private(Arrivals::new(64, Part::default()), Seq::ZERO);
     let records = outputs.consumers.pop().unwrap();
     let (watermarks, commit) = (log.watermarks.clone(), log.commit);
     let tx = link.split().1;

@@ -132,7 +132,7 @@ impl<S: Service> Node<S> {
         };
         let now = clock::monotonic_ns();
         let sequenced = SequencedClock::new(machine.now(), Timestamp(clock::realtime_ns()), now);
-        let latency = StageLatency::new(Arrivals::new(1, Part::default()), machine.applied());
+        let latency = StageLatency::private(Arrivals::new(1, Part::default()), machine.applied());
         Ok(Node {
             log: LogWriter::new(ring.producer, sequenced, STREAM_ID, config.log_payload_bytes_max()),
             journaler: Some(Journaler::new(journal_frames, journal, ring.durable, latency)),

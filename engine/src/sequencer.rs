@@ -196,7 +196,7 @@ impl<R: Rx> Sequencer<R> {
         }
         if taken > 0 || mended {
             log.publish();
-            self.latency.pass(Seq(log.next_seq().0 - 1));
+            self.latency.enter(now, Seq(log.next_seq().0 - 1));
             return taken;
         }
         let ticks = self.tick(now);
@@ -279,9 +279,9 @@ impl<R: Rx> Sequencer<R> {
         self.rx.details()
     }
 
-    /// Hands over the latencies.
-    pub fn into_latency(self) -> StageLatency {
-        self.latency
+    /// The latencies.
+    pub fn latency(&self) -> &StageLatency {
+        &self.latency
     }
 }
 

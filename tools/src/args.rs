@@ -4,6 +4,7 @@ mod follow;
 mod generate;
 mod load;
 mod replay;
+mod top;
 
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ pub use follow::FollowArgs;
 pub use generate::GenerateArgs;
 pub use load::{LoadArgs, ReportArgs};
 pub use replay::{Place, ReplayArgs, Speed};
+pub use top::TopArgs;
 
 /// A deterministic service with a total order, a durable journal and replicas.
 #[derive(Parser)]
@@ -69,6 +71,8 @@ pub enum Command {
     /// `demo --capture FILE`, or [capture] file = "FILE" in an appliance's file. It is pcapng, which Wireshark reads. What the
     /// recorder had no room for is not in it, and counted.
     Capture(CaptureArgs),
+    /// What a running appliance measures: latencies by stage, rates, how far everybody is, and what was dropped
+    Top(TopArgs),
     /// Look into this host's network interfaces
     Nic(NicArgs),
     /// The demo's appliance
@@ -254,6 +258,12 @@ pub struct RunArgs {
     /// The interface for XDP; kernel UDP takes none, but an address of it as --listen
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
+    /// Under which name `top` finds what it measures; ticktape-PORT where not given
+    #[arg(long, value_name = "NAME", conflicts_with = "no_metrics")]
+    pub metrics: Option<String>,
+    /// Show nobody what it measures
+    #[arg(long)]
+    pub no_metrics: bool,
     /// Name of the log ring, for followers
     #[arg(long, value_name = "NAME")]
     pub ring: Option<String>,

@@ -29,6 +29,7 @@ struct File {
     busy_poll_us: Option<u32>,
     cores: Option<Cores>,
     idle: Option<String>,
+    metrics: Option<String>,
     ring: Option<LogRingConfig>,
     feed: Option<FeedConfig>,
     events: Option<EventsConfig>,
@@ -110,6 +111,7 @@ impl ApplianceConfig {
         config.nic = file.nic.unwrap_or_default();
         config.xdp = file.xdp;
         config.busy_poll_us = file.busy_poll_us;
+        config.metrics = file.metrics;
         config.ring = file.ring.unwrap_or_default();
         config.feed = file.feed;
         config.events = file.events;

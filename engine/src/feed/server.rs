@@ -16,7 +16,7 @@ use super::history_log::LogHistory;
 use super::rewinder::{Rewinder, RewinderConfig, RewinderCounters};
 use super::session::FeedSession;
 use super::status::is_status;
-use super::status_reporter::{Reporter, ReporterConfig};
+use super::status_reporter::{Followed, Reporter, ReporterConfig};
 use crate::catchup::EpochTable;
 use crate::replica::{Board, Committed, Figure};
 
@@ -251,6 +251,11 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
         let mut followed = self.reporter.iter().flat_map(Reporter::followed);
         let all_have_it = followed.all(|replica| replica.status.durable >= last);
         told && all_have_it || is_late
+    }
+
+    /// Who follows, and how far each is.
+    pub fn followed(&self) -> &[Followed] {
+        self.reporter.as_ref().map_or(&[], Reporter::followed)
     }
 
     /// What was repaired.

@@ -215,9 +215,14 @@ impl LinkCounters {
         self.drops.iter().sum()
     }
 
+    /// Every reason, with how often it was met.
+    pub fn all(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::all().zip(self.drops)
+    }
+
     /// The reasons that were met, with how often.
     pub fn met(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        DropReason::all().zip(self.drops).filter(|&(_, times)| times != 0)
+        self.all().filter(|&(_, times)| times != 0)
     }
 }
 

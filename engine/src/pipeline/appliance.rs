@@ -8,13 +8,15 @@ use ticktape_core::{Kind, Seq, Service, Timestamp};
 use ticktape_journal::{CalibrationPlan, NativeDisk, StrategyChoice};
 use ticktape_nic::capture::{Recorder, Summary, Tapped, monotonic_now};
 use ticktape_nic::{Nic, UdpConfig, UdpNic};
+use ticktape_shm::metrics::{Metrics, MetricsReader};
 use ticktape_shm::{AttachError, Consumer, Horizon, RingBuilder, Tap, Watermarks};
 use ticktape_tuning::{clock, pin};
 
 use super::capture::{self, CaptureThread, FeedTaps, Taps};
-use super::core_thread::{Closed, Idle, prepare, run_core};
+use super::core_thread::{Closed, Core, Idle, prepare, run_core};
 use super::cores::{describe_cores, describe_idle, idles, no_workers_on, shadow_cores, slot_of, spare_cores};
 use super::events::{self, Events, Ports};
+use super::exporter::{Exporter, Heartbeat, StageFigures};
 use super::feed_server;
 use super::idle::IdleStrategy;
 use super::nic::{self, Opened};
@@ -35,7 +37,7 @@ use crate::journaler::{Journaler, UNHURRIED_NS};
 use crate::link::Tier;
 use crate::log::{LogWriter, SequencedClock};
 use crate::mark::DIGESTS_MAX;
-use crate::metrics::{Arrivals, Part, StageLatency};
+use crate::metrics::{Arrivals, Part};
 use crate::outputs::OutputWriter;
 use crate::payload::EpochChange;
 use crate::replica::Identity;
@@ -69,6 +71,8 @@ pub struct Choices {
     pub repair: Option<String>,
     /// The feed of public events, if there is one.
     pub events: Option<String>,
+    /// Where what it measures can be read.
+    pub metrics: String,
     /// What the state was rebuilt from.
     pub recovery: String,
     /// How snapshots are taken, if they are.
@@ -125,6 +129,8 @@ pub struct Appliance {
     recovered_to: Seq,
     choices: Choices,
     part: Part,
+    /// Seen by others for as long as this lives.
+    metrics: Metrics,
 }
 
 impl Appliance {
@@ -146,7 +152,7 @@ impl Appliance {
         let idles = idles(&plan, config.idle, usable.len());
         let calibration = calibration_plan(&plan, &idles);
         let no_workers = &no_workers_on(&plan, &cores, &idles)[..];
-        let (stages, Beside { shadow, server, recorder }, mut appliance) = match nic::open(config)? {
+        let (stages, Beside { figures, shadow, server, recorder }, mut appliance) = match nic::open(config)? {
             Opened::Udp(nic, why) => build_captured::<S, _>(config, service, no_workers, calibration, *nic, &why)?,
             Opened::Xdp(nic, why) => build_captured::<S, _>(config, service, no_workers, calibration, *nic, &why)?,
         };
@@ -157,7 +163,7 @@ impl Appliance {
             appliance.choices.capture = Some(capture::Described(settings, config, &spare).to_string());
             appliance.capture = Some(CaptureThread::start(recorder, spare).map_err(StartError::Thread)?);
         }
-        appliance.spawn(&plan, &cores, &idles, stages)?;
+        appliance.spawn(&plan, &cores, &idles, stages.into_iter().zip(figures).collect())?;
         if let Some(mut seed) = shadow {
             seed.cores = shadow_cores(&plan, &usable, &cores);
             appliance.choices.snapshots = Some(describe_snapshots(&seed));
@@ -189,14 +195,19 @@ impl Appliance {
         plan: &CorePlan,
         cores: &[usize],
         idles: &[Idle],
-        mut stages: Vec<Box<dyn Stage>>,
+        mut stages: Vec<(Box<dyn Stage>, StageFigures)>,
     ) -> Result<(), StartError> {
         idles.iter().copied().for_each(prepare);
         for ((slot, &core), &idle) in plan.slots().iter().zip(cores).zip(idles) {
-            let mut mine = Vec::new();
+            let mut mine = Core::default();
             for name in &slot.stages {
-                let at = stages.iter().position(|stage| stage.name() == *name).expect("a plan holds each stage once");
-                mine.push(stages.swap_remove(at));
+                let named = stages.iter().position(|(stage, _)| stage.name() == *name);
+                let (stage, figures) = stages.swap_remove(named.expect("a plan holds each stage once"));
+                mine.stages.push(stage);
+                mine.figures.push(figures);
+                if *name == StageName::Sequencer {
+                    mine.heartbeat = Some(Heartbeat::of(&self.metrics));
+                }
             }
             let lifecycle = self.lifecycle.clone();
             self.start_thread(&format!("tt-{}", slot.stages[0].as_str()), move || {
@@ -263,6 +274,11 @@ impl Appliance {
         self.covered.wait_for(seq, timeout)
     }
 
+    /// A look at what the stages measure and count, at any time.
+    pub fn metrics(&self) -> MetricsReader {
+        self.metrics.reader()
+    }
+
     /// The part of the run that latencies are counted to.
     pub fn part(&self) -> &Part {
         &self.part
@@ -313,6 +329,8 @@ impl Drop for Appliance {
 
 /// What runs beside the stages, where there is such.
 struct Beside {
+    /// Of each stage, in their order.
+    figures: Vec<StageFigures>,
     shadow: Option<Seed>,
     server: Option<feed_server::Seed>,
     recorder: Option<Recorder>,
@@ -390,12 +408,13 @@ where
         ring.consumers.try_into().unwrap_or_else(|_| unreachable!("three consumers were asked for"));
     let part = Part::default();
     let arrivals = Arrivals::new(config.ring.bytes / 32, part.clone());
-    let latency = |after: Seq| StageLatency::new(arrivals.clone(), after);
+    let mut exporter = Exporter::new(config.metrics.as_deref(), S::NAME, epoch)?;
+    let mut latency = |stage: &str, after: Seq| exporter.latency(stage, &arrivals, after);
 
     let time = SequencedClock::new(machine.now(), Timestamp(clock::realtime_ns()), clock::monotonic_ns());
     let mut log = LogWriter::new(ring.producer, time, STREAM_ID, config.payload_bytes_max());
     let last = machine.applied();
-    let mut journaler = Journaler::new(journal_frames, journal, ring.durable, latency(last));
+    let mut journaler = Journaler::new(journal_frames, journal, ring.durable, latency("durable", last)?);
     begin_epoch::<S>(&mut log, &mut journaler, epoch)?;
     if config.tier == Tier::Memory {
         journaler.set_patience(UNHURRIED_NS);
@@ -420,6 +439,7 @@ where
         feed: None,
         repair: None,
         events: None,
+        metrics: String::new(),
         recovery: recovered.warnings().fold(account, |account, warning| format!("{account}; {warning}")),
         snapshots: None,
         capture: None,
@@ -435,10 +455,14 @@ where
         reorder_bytes: config.session_reorder_bytes,
     };
     let ended = EndedSessions::new(machine.epochs(), machine.feed_reigns(), epoch, machine.next_feed_event());
+    let (sequenced, applied, released) =
+        (latency("sequenced", last)?, latency("applied", last)?, latency("released", last)?);
+    let sequenced = sequenced.at_the_wire(exporter.recorders("wire_in")?);
+    let released = released.at_the_wire(exporter.recorders("wire_out")?);
     let mut sequencer =
-        Sequencer::new(rx, log, sequencer_config, machine.sessions(), control_tx, deadline.clone(), latency(last));
-    let executor = Executor::new(frames, machine, output_writer, deadline, latency(last));
-    let egress = Egress::new(tx, records, ring.watermarks.clone(), ring.commit, control_rx, sessions, latency(last));
+        Sequencer::new(rx, log, sequencer_config, machine.sessions(), control_tx, deadline.clone(), sequenced);
+    let executor = Executor::new(frames, machine, output_writer, deadline, applied);
+    let egress = Egress::new(tx, records, ring.watermarks.clone(), ring.commit, control_rx, sessions, released);
     let feed = feed_nic.zip(config.feed.as_ref()).map(|(nic, feed)| {
         choices.feed =
             Some(format!("MoldUDP64 on {}{}", feed.a, feed.b.map_or(String::new(), |b| format!(" and {b}"))));
@@ -483,6 +507,7 @@ where
         capture::publisher_stage(publish_frames, feed, taps.feed, lifecycle.clone()),
         events::egress_stage(egress, events, lifecycle.clone()),
     ];
+    let figures = stages.iter().map(|stage| exporter.figures(&**stage)).collect::<Result<_, _>>()?;
     let repair_addr = repair.as_ref().map(|ports| ports.udp.local_addr());
     let server = repair.zip(config.feed.as_ref()).map(|(ports, feed)| feed_server::Seed {
         ports,
@@ -497,7 +522,10 @@ where
         log_id,
         lifecycle: lifecycle.clone(),
         cores: Vec::new(),
+        figures: exporter.figures_of(StageName::FeedServer.as_str(), &feed_server::Figured::tell_none).ok(),
     });
+    choices.metrics = exporter.describe();
+    let metrics = exporter.publish()?;
     let appliance = Appliance {
         lifecycle,
         threads: Vec::new(),
@@ -512,8 +540,9 @@ where
         recovered_to: last,
         choices,
         part,
+        metrics,
     };
-    Ok((stages, Beside { shadow, server, recorder: None }, appliance))
+    Ok((stages, Beside { figures, shadow, server, recorder: None }, appliance))
 }
 
 /// The state of the box in which the journal will run: which other threads spin, and whether its own does.

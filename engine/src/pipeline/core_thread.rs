@@ -2,6 +2,7 @@
 
 use ticktape_tuning::clock::SpinClock;
 
+use super::exporter::{Heartbeat, StageFigures};
 use super::idle::{IdleStrategy, Idler};
 use super::plan::StageName;
 use super::stage::{Lifecycle, Stage, StageReport};
@@ -37,8 +38,18 @@ pub(super) fn prepare(idle: Idle) {
     }
 }
 
+/// What a thread polls.
+#[derive(Default)]
+pub(super) struct Core {
+    pub(super) stages: Vec<Box<dyn Stage>>,
+    /// Of each stage, where anybody may look.
+    pub(super) figures: Vec<StageFigures>,
+    pub(super) heartbeat: Option<Heartbeat>,
+}
+
 /// One thread: polls its stages in plan order until they are drained, or one anywhere has failed.
-pub(super) fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &Lifecycle) -> Vec<Closed> {
+pub(super) fn run_core(mut core: Core, idle: Idle, lifecycle: &Lifecycle) -> Vec<Closed> {
+    let Core { stages, figures, heartbeat } = &mut core;
     let alarm = Alarm(lifecycle);
     // Who sleeps now and then asks too seldom for a clock that has to be set each millisecond.
     let mut clock = if idle.strategy == IdleStrategy::Spin { SpinClock::new() } else { SpinClock::system() };
@@ -47,7 +58,7 @@ pub(super) fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &
     while !lifecycle.failed() {
         let mut work = 0;
         let mut now = clock.now_ns();
-        for stage in &mut stages {
+        for stage in &mut *stages {
             let done = stage.poll(now);
             if done > 0 {
                 work += done;
@@ -57,6 +68,13 @@ pub(super) fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &
         }
         if now >= housekeeping_at {
             stages.iter_mut().for_each(|stage| stage.housekeeping(now));
+            figures
+                .iter_mut()
+                .zip(&*stages)
+                .for_each(|(figures, stage)| figures.export(now, |tell| stage.figures(tell)));
+            if let Some(heartbeat) = heartbeat {
+                heartbeat.beat(now);
+            }
             housekeeping_at = now + HOUSEKEEPING_NS;
         }
         if lifecycle.draining() && stages.iter_mut().all(|stage| stage.drained(now)) {
@@ -65,5 +83,5 @@ pub(super) fn run_core(mut stages: Vec<Box<dyn Stage>>, idle: Idle, lifecycle: &
         idler.after_round_or(work, |timeout| stages.iter_mut().any(|stage| stage.wait(timeout)));
     }
     drop(alarm);
-    stages.into_iter().map(|stage| (stage.name(), stage.close())).collect()
+    core.stages.into_iter().map(|stage| (stage.name(), stage.close())).collect()
 }

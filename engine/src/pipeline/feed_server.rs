@@ -5,7 +5,7 @@ use std::net::{SocketAddrV4, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ticktape_core::Nanos;
+use ticktape_core::{Nanos, Seq};
 use ticktape_journal::FileDisk;
 use ticktape_nic::udp::{UdpRx, UdpTx};
 use ticktape_nic::{Nic, NicError, UdpConfig, UdpNic};
@@ -13,11 +13,12 @@ use ticktape_shm::{Tap, Watermarks};
 use ticktape_tuning::{clock, pin};
 
 use super::catchup::{CatchupServer, CatchupServerConfig, ServedRing};
+use super::exporter::{COUNTER, LEVEL, StageFigures, Tell};
 use super::plan::StageName;
 use super::stage::{Lifecycle, StageReport};
 use crate::catchup::{EpochTable, ServeConfig};
 pub(super) use crate::feed::Role;
-use crate::feed::{RepairServer, RepairServerConfig};
+use crate::feed::{Followed, RepairServer, RepairServerConfig, RepairServerCounters, RewinderCounters};
 use crate::replica::{Committed, Identity};
 
 /// Between two polls that find nothing, while somebody follows: a repair is late by this, a commit by this and the reporter's
@@ -76,19 +77,24 @@ pub(super) struct Seed {
     pub(super) lifecycle: Lifecycle,
     /// The cores it keeps to.
     pub(super) cores: Vec<usize>,
+    /// Where others look at what it counts.
+    pub(super) figures: Option<StageFigures>,
 }
 
 /// Runs a server until its lifecycle ends.
-pub(super) fn run(seed: Seed) -> (StageName, Result<StageReport, String>) {
+pub(super) fn run(mut seed: Seed) -> (StageName, Result<StageReport, String>) {
     // Without them it is only less considerate, or later.
     let _ = pin::keep_to(&seed.cores);
     let _ = pin::sleep_precisely();
-    let lifecycle = seed.lifecycle.clone();
+    let (lifecycle, mut figures) = (seed.lifecycle.clone(), seed.figures.take());
     let report = Server::new(seed).map(|mut server| {
         while !lifecycle.failed() {
             let now = clock::monotonic_ns();
             if lifecycle.final_seq().is_some_and(|last| server.repairs.is_through(now, last)) {
                 break;
+            }
+            if let Some(figures) = &mut figures {
+                figures.export(now, |tell| server.figured().tell(tell));
             }
             if server.repairs.poll(now) == 0 {
                 std::thread::sleep(server.rest(now));
@@ -100,6 +106,50 @@ pub(super) fn run(seed: Seed) -> (StageName, Result<StageReport, String>) {
         lifecycle.fail(format!("feed server: {error}"));
     }
     (StageName::FeedServer, report.map_err(|error| error.to_string()))
+}
+
+/// What a server counts.
+#[derive(Default)]
+pub(super) struct Figured {
+    repaired: RewinderCounters,
+    beside: RepairServerCounters,
+    /// Who follows, and how far the last of them is.
+    replicas: u64,
+    durable: u64,
+    applied: u64,
+}
+
+impl Figured {
+    /// As a server that has done nothing.
+    pub(super) fn tell_none(tell: Tell<'_>) {
+        Figured::default().tell(tell);
+    }
+
+    fn tell(&self, tell: Tell<'_>) {
+        let Figured { repaired, beside, .. } = self;
+        tell("replicas", LEVEL, self.replicas);
+        tell("replicas_durable_seq", LEVEL, self.durable);
+        tell("replicas_applied_seq", LEVEL, self.applied);
+        for (name, count) in [
+            ("repair_requests", repaired.requests),
+            ("repairs_served", repaired.served),
+            ("repaired_messages", repaired.messages),
+            ("repairs_too_old", repaired.too_old),
+            ("repairs_not_yet", repaired.not_yet),
+            ("repairs_malformed", repaired.malformed.iter().sum()),
+            ("repairs_foreign", repaired.foreign),
+            ("repairs_other_epoch", repaired.other_epoch),
+            ("repairs_limited", repaired.limited + repaired.limited_in_all),
+            ("repairs_blocked", repaired.blocked),
+            ("repairs_busy", repaired.busy),
+            ("repairs_failed", repaired.failed),
+            ("statuses", beside.statuses),
+            ("statuses_dropped", beside.statuses_dropped),
+            ("commits_told", beside.commits),
+        ] {
+            tell(name, COUNTER, count);
+        }
+    }
 }
 
 struct Server {
@@ -129,26 +179,23 @@ impl Server {
         }
     }
 
+    fn figured(&self) -> Figured {
+        let followed = self.repairs.followed();
+        let least = |seq: fn(&Followed) -> Seq| followed.iter().map(seq).min().map_or(0, |seq| seq.0);
+        Figured {
+            repaired: self.repairs.repaired(),
+            beside: self.repairs.counters(),
+            replicas: followed.len() as u64,
+            durable: least(|replica| replica.status.durable),
+            applied: least(|replica| replica.status.applied),
+        }
+    }
+
     fn report(mut self) -> StageReport {
-        let bulk = self.bulk.take().map(CatchupServer::stop).unwrap_or_default();
-        let (served, beside) = (self.repairs.repaired(), self.repairs.counters());
         let mut report = StageReport::default();
+        self.figured().tell(&mut |name, _, value| report.counters.push((name, value)));
+        let bulk = self.bulk.take().map(CatchupServer::stop).unwrap_or_default();
         report.counters.extend([
-            ("repair_requests", served.requests),
-            ("repairs_served", served.served),
-            ("repaired_messages", served.messages),
-            ("repairs_too_old", served.too_old),
-            ("repairs_not_yet", served.not_yet),
-            ("repairs_malformed", served.malformed.iter().sum()),
-            ("repairs_foreign", served.foreign),
-            ("repairs_other_epoch", served.other_epoch),
-            ("repairs_limited", served.limited + served.limited_in_all),
-            ("repairs_blocked", served.blocked),
-            ("repairs_busy", served.busy),
-            ("repairs_failed", served.failed),
-            ("statuses", beside.statuses),
-            ("statuses_dropped", beside.statuses_dropped),
-            ("commits_told", beside.commits),
             ("catch_ups", bulk.clients),
             ("catch_up_frames", bulk.served.frames),
             ("catch_up_snapshots", bulk.served.snapshots),

@@ -8,6 +8,7 @@ mod catchup_source;
 mod core_thread;
 mod cores;
 mod events;
+mod exporter;
 mod feed_server;
 mod idle;
 mod nic;

@@ -14,7 +14,7 @@ use ticktape_nic::{Nic, UdpConfig, UdpNic};
 use ticktape_tuning::pin;
 
 use super::appliance::Report;
-use super::core_thread::{Closed, Idle, prepare, run_core};
+use super::core_thread::{Closed, Core, Idle, prepare, run_core};
 use super::feed_server;
 use super::plan::StageName;
 use super::replica_cut;
@@ -473,6 +473,7 @@ where
             log_id,
             lifecycle: lifecycle.clone(),
             cores: config.cores.place(StageName::FeedServer).core.map_or_else(pin::usable_cores, |core| vec![core]),
+            figures: None,
         });
         let mut journaler = JournalerStage::new(journaler, lifecycle.clone());
         if config.snapshots.is_some_and(|snapshots| snapshots.compact) {
@@ -503,7 +504,7 @@ where
             running.start(name, move || {
                 pin_to(place);
                 let _ = pin::sleep_precisely();
-                run_core(vec![stage], idle, &lifecycle)
+                run_core(Core { stages: vec![stage], ..Core::default() }, idle, &lifecycle)
             })?;
         }
         let place = self.config.cores.place(StageName::Executor);

@@ -154,7 +154,7 @@ pub fn assemble<S: Service, R: Rx, T: Tx, B: Bulk, D: Disk>(
     };
     let mut consumers = ring.consumers;
     let frames = consumers.pop().expect("one consumer was asked for");
-    let latency = StageLatency::new(Arrivals::new(64, Part::default()), Seq(next_seq.0 - 1));
+    let latency = StageLatency::private(Arrivals::new(64, Part::default()), Seq(next_seq.0 - 1));
     let intake_config = IntakeConfig {
         stream: config.stream(),
         peers: config.repair.clone(),

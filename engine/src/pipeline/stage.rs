@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use ticktape_core::{Nanos, Seq};
+use ticktape_shm::metrics::Kind;
 
 use super::plan::StageName;
-use crate::metrics::PARTS_MAX;
+use crate::metrics::{PARTS_MAX, StageLatency};
 
 /// A duty cycle on a core.
 pub trait Stage: Send {
@@ -28,6 +29,11 @@ pub trait Stage: Send {
     fn wait(&mut self, timeout: Duration) -> bool {
         let _ = timeout;
         false
+    }
+
+    /// Tells what it counts, the same figures in the same order at any time; allocates nothing.
+    fn figures(&self, tell: &mut dyn FnMut(&'static str, Kind, u64)) {
+        let _ = tell;
     }
 
     /// In a graceful stop: whether everything has passed this stage.
@@ -49,6 +55,22 @@ pub struct StageReport {
     pub counters: Vec<(&'static str, u64)>,
     /// Facts by name, such as the state's digest.
     pub facts: Vec<(&'static str, String)>,
+}
+
+impl StageReport {
+    /// With what a stage counts.
+    pub fn of(stage: &impl Stage) -> Self {
+        let mut report = StageReport::default();
+        stage.figures(&mut |name, _, value| report.counters.push((name, value)));
+        report
+    }
+
+    /// Adds what was measured behind the stage, and at the wire where it is there.
+    pub(super) fn push_latencies(&mut self, point: &'static str, wire: &'static str, latency: &StageLatency) {
+        let (behind, at_the_wire) = latency.histograms();
+        self.latencies.push((point, behind));
+        self.latencies.extend(at_the_wire.map(|histograms| (wire, histograms)));
+    }
 }
 
 const RUNNING: u8 = 0;

@@ -6,8 +6,10 @@ use ticktape_core::{Nanos, Seq, Service, Timestamp};
 use ticktape_journal::Disk;
 use ticktape_nic::{Rx, Tx};
 use ticktape_shm::Consumer;
+use ticktape_shm::metrics::Kind;
 use ticktape_tuning::clock;
 
+use super::exporter::{COUNTER, LEVEL};
 use super::plan::StageName;
 use super::stage::{Lifecycle, Stage, StageReport};
 use crate::egress::Egress;
@@ -66,20 +68,28 @@ impl<R: Rx + Send> Stage for SequencerStage<R> {
     }
 
     fn close(self: Box<Self>) -> Result<StageReport, String> {
-        let counters = self.sequencer.counters().clone();
-        let mut report = StageReport::default();
-        report.counters.push(("commands", counters.commands));
-        report.counters.push(("ticks", counters.ticks));
-        report.counters.push(("marks", counters.marks));
-        report.counters.push(("stamped_by_kernel", counters.stamped_by_kernel));
-        report.counters.push(("clock_jumps", self.sequencer.clock_jumps()));
-        report.counters.push(("commands_too_long", counters.commands_too_long));
-        report.counters.push(("control_full", counters.control_full));
-        report.counters.extend(counters.link.met().map(|(reason, times)| (reason.name(), times)));
-        report.counters.extend(self.sequencer.rx_counters().rows().filter(|&(_, times)| times > 0));
-        report.counters.extend(self.sequencer.rx_details().into_iter().filter(|&(_, times)| times > 0));
-        report.latencies.push(("sequenced", self.sequencer.into_latency().into_histograms()));
+        let mut report = StageReport::of(&*self);
+        report.counters.extend(self.sequencer.rx_details());
+        report.push_latencies("sequenced", "wire_in", self.sequencer.latency());
         Ok(report)
+    }
+
+    fn figures(&self, tell: &mut dyn FnMut(&'static str, Kind, u64)) {
+        let counters = self.sequencer.counters();
+        tell("seq", LEVEL, self.sequencer.next_seq().0 - 1);
+        for (name, value) in [
+            ("commands", counters.commands),
+            ("ticks", counters.ticks),
+            ("marks", counters.marks),
+            ("stamped_by_kernel", counters.stamped_by_kernel),
+            ("clock_jumps", self.sequencer.clock_jumps()),
+            ("commands_too_long", counters.commands_too_long),
+            ("control_full", counters.control_full),
+        ] {
+            tell(name, COUNTER, value);
+        }
+        counters.link.all().for_each(|(reason, times)| tell(reason.name(), COUNTER, times));
+        self.sequencer.rx_counters().rows().for_each(|(name, times)| tell(name, COUNTER, times));
     }
 }
 
@@ -144,11 +154,7 @@ impl<D: Disk + Send> Stage for JournalerStage<D> {
     }
 
     fn close(self: Box<Self>) -> Result<StageReport, String> {
-        let stats = self.journaler.journal().stats();
-        let mut report = StageReport::default();
-        report.counters.push(("journal_bytes", stats.bytes));
-        report.counters.push(("journal_commits", stats.commits));
-        report.counters.push(("journal_demotions", stats.demotions));
+        let mut report = StageReport::of(&*self);
         let journal = self.journaler.journal();
         if let Some(calibration) = journal.calibration() {
             report.counters.extend(calibration.figures());
@@ -156,8 +162,16 @@ impl<D: Disk + Send> Stage for JournalerStage<D> {
         report.facts.push(("journal_strategy", journal.strategy().to_string()));
         report.facts.push(("journal", journal.describe()));
         let latency = self.journaler.close().map_err(|error| format!("journal: {error}"))?;
-        report.latencies.push(("durable", latency.into_histograms()));
+        report.push_latencies("durable", "", &latency);
         Ok(report)
+    }
+
+    fn figures(&self, tell: &mut dyn FnMut(&'static str, Kind, u64)) {
+        let stats = self.journaler.journal().stats();
+        tell("durable_seq", LEVEL, self.journaler.durable().0);
+        tell("journal_bytes", COUNTER, stats.bytes);
+        tell("journal_commits", COUNTER, stats.commits);
+        tell("journal_demotions", COUNTER, stats.demotions);
     }
 }
 
@@ -206,13 +220,17 @@ where
     }
 
     fn close(self: Box<Self>) -> Result<StageReport, String> {
+        let mut report = StageReport::of(&*self);
         let (machine, latency) = self.executor.into_parts();
-        let mut report = StageReport::default();
-        report.counters.push(("applied_seq", machine.applied().0));
-        report.counters.push(("malformed_commands", machine.malformed()));
         report.facts.push(("digest", machine.digest()));
-        report.latencies.push(("applied", latency.into_histograms()));
+        report.push_latencies("applied", "", &latency);
         Ok(report)
+    }
+
+    fn figures(&self, tell: &mut dyn FnMut(&'static str, Kind, u64)) {
+        let machine = self.executor.machine();
+        tell("applied_seq", LEVEL, machine.applied().0);
+        tell("malformed_commands", COUNTER, machine.malformed());
     }
 }
 
@@ -261,15 +279,18 @@ impl<T: Tx + Send> Stage for PublisherStage<T> {
     }
 
     fn close(self: Box<Self>) -> Result<StageReport, String> {
-        let mut report = StageReport::default();
+        Ok(StageReport::of(&*self))
+    }
+
+    fn figures(&self, tell: &mut dyn FnMut(&'static str, Kind, u64)) {
+        tell("published_seq", LEVEL, self.publisher.next_seq().0 - 1);
         if let Some((publisher, tx)) = self.publisher.feed() {
             let counters = publisher.counters();
-            report.counters.push(("feed_packets", counters.packets));
-            report.counters.push(("feed_messages", counters.messages));
-            report.counters.push(("feed_blocked", counters.blocked));
-            report.counters.extend(tx.counters().rows().filter(|&(_, times)| times > 0));
+            tell("feed_packets", COUNTER, counters.packets);
+            tell("feed_messages", COUNTER, counters.messages);
+            tell("feed_blocked", COUNTER, counters.blocked);
+            tx.counters().rows().for_each(|(name, times)| tell(name, COUNTER, times));
         }
-        Ok(report)
     }
 }
 
@@ -315,16 +336,20 @@ impl<T: Tx + Send, E: EventSink + Send> Stage for EgressStage<T, E> {
 
     fn close(mut self: Box<Self>) -> Result<StageReport, String> {
         self.egress.bye();
-        let counters = self.egress.counters();
-        let mut report = StageReport::default();
-        report.counters.push(("released_outputs", counters.released));
+        let mut report = StageReport::of(&*self);
         report.counters.extend(self.egress.event_counters());
-        report.counters.push(("slow_sessions", counters.slow));
-        report.counters.push(("resent_messages", counters.resent));
-        report.counters.extend(counters.link.met().map(|(reason, times)| (reason.name(), times)));
-        report.counters.extend(self.egress.tx_counters().rows().filter(|&(_, times)| times > 0));
-        report.counters.extend(self.egress.tx_details().into_iter().filter(|&(_, times)| times > 0));
-        report.latencies.push(("released", self.egress.into_latency().into_histograms()));
+        report.counters.push(("resent_messages", self.egress.counters().resent));
+        report.counters.extend(self.egress.tx_details());
+        report.push_latencies("released", "wire_out", self.egress.latency());
         Ok(report)
+    }
+
+    fn figures(&self, tell: &mut dyn FnMut(&'static str, Kind, u64)) {
+        let counters = self.egress.own_counters();
+        tell("released_seq", LEVEL, self.egress.released_seq().0);
+        tell("released_outputs", COUNTER, counters.released);
+        tell("slow_sessions", COUNTER, counters.slow);
+        counters.link.all().for_each(|(reason, times)| tell(reason.name(), COUNTER, times));
+        self.egress.tx_counters().rows().for_each(|(name, times)| tell(name, COUNTER, times));
     }
 }

@@ -6,6 +6,7 @@ use ticktape_journal::JournalError;
 use ticktape_nic::NicError;
 use ticktape_nic::capture::CaptureError;
 use ticktape_shm::RingError;
+use ticktape_shm::metrics::MetricsError;
 
 use super::plan::PlanError;
 use crate::config::ConfigError;
@@ -27,6 +28,8 @@ pub enum StartError {
     Step(StepError),
     /// The log ring.
     Ring(RingError),
+    /// What it measures can't be shown under its name.
+    Metrics(MetricsError),
     /// A snapshot that the service can't begin from.
     Restore(RestoreFailure),
     /// The capture.
@@ -44,6 +47,7 @@ impl fmt::Display for StartError {
             StartError::Journal(error) => error.fmt(f),
             StartError::Step(error) => error.fmt(f),
             StartError::Ring(error) => error.fmt(f),
+            StartError::Metrics(error) => error.fmt(f),
             StartError::Restore(error) => error.fmt(f),
             StartError::Capture(error) => error.fmt(f),
             StartError::Thread(error) => write!(f, "thread can't be started: {error}"),
@@ -70,6 +74,7 @@ from! {
     JournalError => Journal,
     StepError => Step,
     RingError => Ring,
+    MetricsError => Metrics,
     RestoreFailure => Restore,
     CaptureError => Capture,
 }

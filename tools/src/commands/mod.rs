@@ -22,6 +22,8 @@ mod replay_pace;
 mod replay_stages;
 mod run;
 mod state;
+mod top;
+mod top_screen;
 mod verify;
 
 use crate::args::Command;
@@ -44,6 +46,7 @@ pub fn run(command: Command, services: &[Box<dyn AnyService>]) -> Result<(), Fai
         Command::Compact(args) => compact::run(&args, services),
         Command::Import(args) => import::run(&args),
         Command::Capture(args) => capture::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Nic(args) => nic::run(&args),
         Command::DemoAppliance(args) => demo::appliance(&args, services),
         Command::DemoFollower(args) => demo::follower(&args, services),

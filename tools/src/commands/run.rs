@@ -34,6 +34,7 @@ pub fn run(args: RunArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failur
     say!("nic      {}", choices.nic)?;
     say!("journal  {}", choices.journal)?;
     say!("ring     {}", choices.ring)?;
+    say!("metrics  {}", choices.metrics)?;
     say!("cores    {}", choices.cores)?;
     say!("idle     {}", choices.idle)?;
     if let Some(feed) = &choices.feed {
@@ -166,6 +167,11 @@ fn config(args: RunArgs) -> Result<ApplianceConfig, Failure> {
         }
         None => {}
     }
+    let by_port = || match config.listen.port() {
+        0 => format!("ticktape-{}", std::process::id()),
+        port => format!("ticktape-{port}"),
+    };
+    config.metrics = (!args.no_metrics).then(|| args.metrics.or(config.metrics).unwrap_or_else(by_port));
     config.ring.name = args.ring.or(config.ring.name);
     config.ring.dir = args.ring_dir.unwrap_or(config.ring.dir);
     config.ring.bytes = args.ring_bytes.unwrap_or(config.ring.bytes);

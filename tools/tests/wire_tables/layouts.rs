@@ -5,6 +5,7 @@ use ticktape_core::{frame, limits};
 use ticktape_journal::format::{commit, recycle, seal, segment, snapshot};
 use ticktape_journal::limits::COMMIT_BYTES_MAX;
 use ticktape_shm::layout as ring;
+use ticktape_shm::metrics::layout as metrics;
 
 use super::Expected;
 use crate::wire_document::Document;
@@ -50,6 +51,7 @@ pub fn expected() -> Vec<Expected> {
     all.extend(feed::status::TABLES.iter().map(|table| of_table("Status and Commit/", table)));
     all.extend(catchup::layout::TABLES.iter().map(|table| of_table("Catch-up/", table)));
     all.extend(shared_memory());
+    all.extend(metrics_file());
     all.push(of_table("", &payload::OUTPUT_RECORD));
     all
 }
@@ -188,6 +190,34 @@ fn shared_memory() -> [Expected; 3] {
     ]
 }
 
+fn metrics_file() -> [Expected; 3] {
+    let header = [
+        (metrics::MAGIC, "magic"),
+        (metrics::VERSION, "version"),
+        (metrics::FILE_BYTES, "file_bytes"),
+        (metrics::ENTRIES, "entries"),
+        (metrics::WRITER_PID, "writer_pid"),
+        (metrics::CREATED_NS, "created_ns"),
+        (metrics::EPOCH, "epoch"),
+        (metrics::RESERVED, "reserved"),
+        (metrics::LABEL, "label"),
+        (metrics::HEARTBEAT_NS, "heartbeat_ns"),
+    ];
+    let entry = [(metrics::ENTRY_NAME, "name"), (metrics::ENTRY_KIND, "kind"), (metrics::ENTRY_OFFSET, "offset")];
+    let histogram = [
+        (metrics::HISTOGRAM_BITS, "8", "bits"),
+        (metrics::HISTOGRAM_COUNTS, "8", "counts"),
+        (metrics::HISTOGRAM_MAX, "8", "max"),
+        (metrics::HISTOGRAM_FIRST, "n", "first"),
+    ];
+    let histogram = histogram.map(|(offset, size, name)| (offset.to_string(), size.to_owned(), name.to_owned()));
+    [
+        seamless("Metrics/Metrics header", &header, Some(metrics::HEARTBEAT_NS + 8)),
+        seamless("Metrics/Entry", &entry, Some(metrics::ENTRY_BYTES)),
+        layout("Metrics/Histogram", histogram),
+    ]
+}
+
 fn quoted(magic: &[u8]) -> String {
     format!("`{}`", String::from_utf8_lossy(magic))
 }
@@ -231,6 +261,14 @@ pub fn unsaid(document: &Document) -> Vec<String> {
         field("Shared memory/Ring header", "chunk_bytes", format!("at least {}", ring::CHUNK_BYTES_MIN)),
         field("Shared memory/Ring state", "state", format!("{} open", ring::STATE_OPEN)),
         field("Shared memory/Ring state", "state", format!("{} closed", ring::STATE_CLOSED)),
+        field("Metrics/Metrics header", "magic", quoted(&metrics::MAGIC_VALUE.to_le_bytes())),
+        field("Metrics/Metrics header", "version", format!("u64, {}", metrics::VERSION_VALUE)),
+        field("Metrics/Metrics header", "entries", format!("at most {}", metrics::ENTRIES_MAX)),
+        field("Metrics/Entry", "kind", format!("{} a word that counts up", metrics::KIND_COUNTER)),
+        field("Metrics/Entry", "kind", format!("{} a word that goes up and down", metrics::KIND_LEVEL)),
+        field("Metrics/Entry", "kind", format!("{} a histogram", metrics::KIND_HISTOGRAM)),
+        field("Metrics/Histogram", "bits", format!("{} for three", metrics::BITS_FINE)),
+        field("Metrics/Histogram", "counts", grouped(metrics::VALUE_MAX as usize)),
     ];
     let says = |(path, name, value): &(&str, &str, String)| {
         let tables = document.tables.iter().filter(|table| table.path == *path);
@@ -249,6 +287,7 @@ pub fn unsaid(document: &Document) -> Vec<String> {
         format!("a header of {} bytes", ring::DATA),
         format!("{} of them, from offset {} on", ring::ANCHOR_COUNT_VALUE, ring::ANCHORS),
         format!("1 to {} bytes, without slash", ticktape_shm::NAME_BYTES_MAX),
+        format!("From offset {} on, {} bytes each", metrics::TABLE, metrics::ENTRY_BYTES),
         format!("A frame takes {} + n bytes", frame::OVERHEAD_BYTES),
         format!("bounded by {} a collection", grouped(limits::ZERO_WIDTH_COUNT_MAX)),
         format!("nest at most {} deep", limits::DECODE_DEPTH_MAX),

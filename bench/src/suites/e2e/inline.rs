@@ -89,7 +89,7 @@ impl Stages {
         let mut others = ring.consumers;
         let frames = others.remove(1);
         let arrivals = Arrivals::new(config.ring.bytes / 32, Part::default());
-        let latency = || StageLatency::new(arrivals.clone(), Seq::ZERO);
+        let latency = || StageLatency::private(arrivals.clone(), Seq::ZERO);
         let clock = SequencedClock::new(Timestamp(0), Timestamp(realtime_ns()), monotonic_ns());
         let log = LogWriter::new(ring.producer, clock, 1, config.payload_bytes_max());
         let mut outputs = RingBuilder::new(output_ring_config(&config)).heap();

@@ -1,0 +1,244 @@
+//! One look at an appliance's metrics, for people and for JSON.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use ticktape::metrics::histogram_of;
+use ticktape_shm::metrics::{HistogramRead, Kind, Reading};
+
+/// The points of a message's way, in its order.
+const POINTS: [&str; 6] = ["wire_in", "sequenced", "durable", "applied", "released", "wire_out"];
+
+/// How far each is, in the order of the way: the sequencer, then those behind it.
+const PROGRESS: [(&str, &str); 7] = [
+    ("sequencer.seq", "sequenced"),
+    ("journaler.durable_seq", "durable"),
+    ("executor.applied_seq", "applied"),
+    ("publisher.published_seq", "published"),
+    ("egress.released_seq", "released"),
+    ("feed-server.replicas_durable_seq", "replicas durable"),
+    ("feed-server.replicas_applied_seq", "replicas applied"),
+];
+
+/// Counters of work done, not of what went wrong.
+const WORK: [&str; 15] = [
+    "sequencer.commands",
+    "sequencer.ticks",
+    "sequencer.marks",
+    "sequencer.stamped_by_kernel",
+    "sequencer.datagrams",
+    "sequencer.bytes",
+    "journaler.journal_bytes",
+    "journaler.journal_commits",
+    "publisher.feed_packets",
+    "publisher.feed_messages",
+    "publisher.datagrams",
+    "egress.released_outputs",
+    "egress.datagrams",
+    "feed-server.statuses",
+    "feed-server.commits_told",
+];
+
+/// What there was between two looks, or since the start.
+#[derive(Debug, Serialize)]
+pub struct Look {
+    service: String,
+    epoch: u64,
+    pid: u64,
+    /// Since the appliance began.
+    up_seconds: u64,
+    /// What the figures below are of.
+    seconds: f64,
+    latencies: Vec<Latency>,
+    /// The last seq that each has come to.
+    progress: BTreeMap<&'static str, u64>,
+    replicas: u64,
+    /// All counters, since the start.
+    counters: BTreeMap<String, u64>,
+    /// Those that moved, a second.
+    rates: BTreeMap<String, f64>,
+}
+
+/// Nanoseconds from the wire.
+#[derive(Debug, Serialize)]
+struct Latency {
+    point: &'static str,
+    count: u64,
+    p50: u64,
+    p90: u64,
+    p99: u64,
+    p999: u64,
+    p9999: u64,
+    max: u64,
+    /// The longest since the start.
+    max_ever: u64,
+}
+
+impl Look {
+    /// Everything since the appliance began.
+    pub fn since_start(reading: &Reading) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        let up = Duration::from_nanos(now.saturating_sub(reading.created_ns));
+        Self::of(reading, None, up, up)
+    }
+
+    /// What came between two readings of one appliance.
+    pub fn between(before: &Reading, now: &Reading, passed: Duration) -> Self {
+        Look { seconds: passed.as_secs_f64(), ..Self::of(now, Some(before), passed, Self::since_start(now).up()) }
+    }
+
+    fn up(&self) -> Duration {
+        Duration::from_secs(self.up_seconds)
+    }
+
+    fn of(reading: &Reading, before: Option<&Reading>, passed: Duration, up: Duration) -> Self {
+        let counted = || reading.words.iter().filter(|(_, kind, _)| *kind == Kind::Counter);
+        let seconds = passed.as_secs_f64().max(1e-9);
+        let rate = |(name, _, value): &(String, Kind, u64)| {
+            let moved = value.saturating_sub(before.and_then(|before| before.word(name)).unwrap_or(0));
+            (moved > 0).then(|| (name.clone(), moved as f64 / seconds))
+        };
+        let known = |&(name, shown): &(&str, &'static str)| Some((shown, reading.word(name)?));
+        let replicas = reading.word("feed-server.replicas").unwrap_or(0);
+        Look {
+            service: reading.label.clone(),
+            epoch: reading.epoch,
+            pid: reading.pid,
+            up_seconds: up.as_secs(),
+            seconds,
+            latencies: POINTS.iter().filter_map(|point| Latency::of(point, reading, before)).collect(),
+            progress: PROGRESS
+                .iter()
+                .filter_map(known)
+                .filter(|(shown, _)| replicas > 0 || !shown.starts_with("replicas"))
+                .collect(),
+            replicas,
+            counters: counted()
+                .filter(|&&(.., value)| value > 0)
+                .map(|(name, _, value)| (name.clone(), *value))
+                .collect(),
+            rates: counted().filter_map(rate).collect(),
+        }
+    }
+
+    /// What was counted that is no work: drops, refusals, resends.
+    fn troubles(&self) -> impl Iterator<Item = (&str, u64, f64)> {
+        let others = self.counters.iter().filter(|(name, _)| !WORK.contains(&name.as_str()));
+        others.map(|(name, &count)| (name.as_str(), count, self.rates.get(name).copied().unwrap_or(0.0)))
+    }
+}
+
+impl Latency {
+    /// Both parts of a run together.
+    fn of(point: &'static str, reading: &Reading, before: Option<&Reading>) -> Option<Self> {
+        let second = format!("{point}.2");
+        let parts = |reading: &'_ Reading| -> Vec<HistogramRead> {
+            let is_of = |read: &&HistogramRead| read.name == point || read.name == second;
+            reading.histograms.iter().filter(is_of).cloned().collect()
+        };
+        let now = parts(reading);
+        let max_ever = now.iter().map(|read| read.max).max()?;
+        let earlier = before.map(parts).unwrap_or_default();
+        let moved = now.iter().enumerate().map(|(index, read)| match earlier.get(index) {
+            Some(earlier) => read.since(earlier),
+            None => read.clone(),
+        });
+        let (mut all, mut max) = (ticktape::metrics::latency_histogram(), 0);
+        for part in moved {
+            max = max.max(part.max);
+            all += histogram_of(&part);
+        }
+        let at = |quantile| all.value_at_quantile(quantile).min(max);
+        let [p50, p90, p99, p999, p9999] = [0.5, 0.9, 0.99, 0.999, 0.9999].map(at);
+        Some(Latency { point, count: all.len(), p50, p90, p99, p999, p9999, max, max_ever })
+    }
+}
+
+impl fmt::Display for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Look { service, epoch, pid, up_seconds, seconds, .. } = self;
+        writeln!(f, "{service}  epoch {epoch}, process {pid}, up {up_seconds} s; of the last {seconds:.1} s:")?;
+        writeln!(f)?;
+        writeln!(f, "µs from wire      p50       p90       p99     p99.9    p99.99       max  max ever    a second")?;
+        for latency in &self.latencies {
+            let Latency { point, count, p50, p90, p99, p999, p9999, max, max_ever } = latency;
+            write!(f, "{:<12}", point.replace('_', " "))?;
+            for ns in [p50, p90, p99, p999, p9999, max, max_ever] {
+                write!(f, " {:>9}", micros(*ns, *count))?;
+            }
+            writeln!(f, " {:>11.0}", *count as f64 / seconds)?;
+        }
+        writeln!(f)?;
+        let sequenced = self.progress.get("sequenced").copied().unwrap_or(0);
+        for (_, shown) in PROGRESS {
+            let Some(&seq) = self.progress.get(shown) else { continue };
+            let behind = sequenced.saturating_sub(seq);
+            let replicas =
+                if shown == "replicas applied" { format!("  of {} replicas", self.replicas) } else { String::new() };
+            match shown {
+                "sequenced" => writeln!(f, "{shown:<18} seq {seq}")?,
+                _ => writeln!(f, "{shown:<18} seq {seq}  {behind} behind{replicas}")?,
+            }
+        }
+        writeln!(f)?;
+        for name in WORK {
+            if let Some(rate) = self.rates.get(name) {
+                writeln!(f, "{name:<32} {:>14} {rate:>12.0}/s", self.counters.get(name).copied().unwrap_or(0))?;
+            }
+        }
+        let mut is_first = true;
+        for (name, count, rate) in self.troubles() {
+            if is_first {
+                writeln!(f, "\ndropped, refused or late:")?;
+            }
+            is_first = false;
+            writeln!(f, "{name:<32} {count:>14} {rate:>12.0}/s")?;
+        }
+        Ok(())
+    }
+}
+
+/// Where nothing was counted there is no latency.
+fn micros(ns: u64, count: u64) -> String {
+    if count == 0 { "-".to_owned() } else { format!("{:.1}", ns as f64 / 1000.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ticktape_shm::metrics::Metrics;
+
+    #[test]
+    fn a_look_tells_what_came_since_the_one_before() {
+        let mut metrics = Metrics::heap("bank", 7).unwrap();
+        let mut durable = metrics.histogram("durable").unwrap();
+        let mut second = metrics.histogram("durable.2").unwrap();
+        let mut sequencer = metrics
+            .figures("sequencer", [("seq", Kind::Level), ("commands", Kind::Counter), ("bad_crc", Kind::Counter)])
+            .unwrap();
+        let mut journaler = metrics.figures("journaler", [("durable_seq", Kind::Level)]).unwrap();
+        let reader = metrics.reader();
+        durable.record(900_000);
+        sequencer.set(1, 100);
+        let before = reader.read();
+        durable.record(80_000);
+        second.record(90_000);
+        [10, 300, 2].into_iter().enumerate().for_each(|(index, value)| sequencer.set(index, value));
+        journaler.set(0, 8);
+        let look = Look::between(&before, &reader.read(), Duration::from_secs(2));
+        let latency = &look.latencies[0];
+        assert_eq!((latency.point, latency.count), ("durable", 2));
+        assert!((80_000..80_100).contains(&latency.p50) && (90_000..90_100).contains(&latency.max), "{latency:?}");
+        assert_eq!(latency.max_ever, 900_000);
+        assert_eq!(look.rates["sequencer.commands"].round() as u64, 100);
+        assert_eq!(look.troubles().collect::<Vec<_>>(), [("sequencer.bad_crc", 2, 1.0)]);
+        let text = look.to_string();
+        assert!(text.contains("durable            seq 8  2 behind") && text.contains("bank  epoch 7"), "{text}");
+        assert!(!text.contains("replicas"), "{text}");
+
+        let all = Look::since_start(&reader.read());
+        assert_eq!((all.latencies[0].count, all.latencies[0].max), (3, 900_000));
+    }
+}
