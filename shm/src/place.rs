@@ -47,7 +47,7 @@ impl Files {
     }
 
     /// The lock file beside it. Its holder alone removes it, as the last thing; a lock counts only on the file that has the name.
-    fn lock(self, dir: &Path, name: &str) -> PathBuf {
+    pub(crate) fn lock(self, dir: &Path, name: &str) -> PathBuf {
         dir.join(match self {
             Files::Ring => format!("{name}.lock"),
             Files::Metrics => format!("{name}.metrics.lock"),

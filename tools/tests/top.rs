@@ -3,11 +3,14 @@
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
-use ticktape::Encode;
-use ticktape::client::blocking::BlockingClient;
-use ticktape::client::options::Options;
+use ticktape::Service;
+use ticktape::client::blocking::{BlockingClient, Options};
+
+/// Reached only where what is waited for does not happen.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn ticktape(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ticktape")).args(args).output().unwrap()
@@ -65,10 +68,12 @@ fn look(name: &str) -> Value {
 fn whoever_looks_sees_each_stage_and_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let mut running = Running::start(&dir, "top-test");
-    let mut client = BlockingClient::connect(running.address, Options::new::<counter::Counter>(1)).unwrap();
+    let options = Options { schema: counter::Counter::SCHEMA_VERSION, ..Options::default() };
+    let mut client = BlockingClient::connect(running.address, &options, PATIENCE).unwrap();
     for _ in 0..100 {
-        client.call(&counter::Command::Add(2).to_bytes()).unwrap();
+        client.submit(&counter::Command::Add(2), PATIENCE).unwrap();
     }
+    client.flush(PATIENCE).unwrap();
     let count = |look: &Value, point: &str| {
         let of = look["latencies"].as_array().unwrap().iter().find(|latency| latency["point"] == point);
         of.unwrap_or_else(|| panic!("{point}: {look}"))["count"].as_u64().unwrap()

@@ -98,7 +98,9 @@ pub fn list(dir: &Path) -> Result<Vec<(String, bool)>, MetricsError> {
             && let Ok(metadata) = fs::symlink_metadata(&path)
         {
             let standing = Origin::named(Files::Metrics, dir, name, &metadata).standing();
-            names.push((name.to_owned(), matches!(standing, Standing::Live)));
+            // Not being allowed to open the lock tells nothing; that there is none does.
+            let has_lock = fs::symlink_metadata(Files::Metrics.lock(dir, name)).is_ok();
+            names.push((name.to_owned(), has_lock && matches!(standing, Standing::Live)));
         }
     }
     names.sort();
