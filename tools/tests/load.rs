@@ -166,11 +166,19 @@ fn a_directory_holds_the_run_and_becomes_a_page() {
     // Nothing is fetched from anywhere.
     assert!(!page.contains("src=") && !page.contains("href=") && !page.contains("url(") && !page.contains("<script"));
 
+    // Numbers that no run has are shown as they are, and drawn as far as they can be.
+    let mut summary: Value = serde_json::from_slice(&fs::read(runs.join("steps/summary.json")).unwrap()).unwrap();
+    summary["parts"][0]["rate_reached"] = 1e308.into();
+    summary["parts"][1]["latency"]["max_ns"] = u64::MAX.into();
+    summary["options"]["load"] = "<script>".into();
+    fs::write(runs.join("steps/summary.json"), summary.to_string()).unwrap();
     fs::write(runs.join("even/summary.json"), "{}").unwrap();
     let report = ticktape(&["report", runs.to_str().unwrap()]).output().unwrap();
     let error = String::from_utf8_lossy(&report.stderr);
     assert_eq!(report.status.code(), Some(1));
     assert!(error.lines().count() == 1 && error.contains("even/summary.json: no summary"), "{error}");
+    let page = fs::read_to_string(runs.join("report.html")).unwrap();
+    assert!(page.contains("&lt;script&gt;") && !page.contains("<script") && page.contains("<b>Not read:</b>"));
 }
 
 #[test]

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 
 use hdrhistogram::Histogram;
-use ticktape::metrics::latency_histogram;
 use ticktape::pipeline::{IdleStrategy, Idler};
 use ticktape_nic::{Rx, Tx};
 use ticktape_tuning::clock::SpinClock;
 use ticktape_tuning::pin;
 
+use super::empty_histogram;
 use super::schedule::Plan;
 use super::session::{Clock, PartTally, Session, Tally};
 
@@ -108,7 +108,7 @@ impl<R: Rx, T: Tx> Driver<R, T> {
         let _ = pin::sleep_precisely();
         let _ = setup.core.map(pin::pin_current_thread);
         let clock = if setup.idle == IdleStrategy::Spin { SpinClock::new() } else { SpinClock::system() };
-        let tally = Tally::new(&setup.plan.parts, latency_histogram());
+        let tally = Tally::new(&setup.plan.parts);
         Driver {
             idler: Idler::new(setup.idle),
             setup,
@@ -212,7 +212,7 @@ impl<R: Rx, T: Tx> Driver<R, T> {
     }
 
     fn cut_interval(&mut self, now_ns: u64) {
-        let next = self.setup.spare.try_recv().unwrap_or_else(|_| latency_histogram());
+        let next = self.setup.spare.try_recv().unwrap_or_else(|_| empty_histogram());
         let acked = self.sessions.iter().map(Session::acked).sum();
         let from = self.cut;
         let is_measured = from.at_ns >= self.setup.plan.measured_from_ns();

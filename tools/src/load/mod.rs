@@ -27,8 +27,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, channel};
 
+use hdrhistogram::Histogram;
 use ticktape::client::Client;
 use ticktape::link::{ClientConfig, SenderConfig};
+use ticktape::metrics::latency_histogram;
 use ticktape::pipeline::IdleStrategy;
 use ticktape_nic::udp::{UdpRx, UdpTx};
 use ticktape_nic::{Nic, UdpConfig, UdpNic};
@@ -48,6 +50,12 @@ use wanted::Wanted;
 
 /// How long the noise of the box is looked at, before anything is sent.
 const JITTER_MS: u64 = 300;
+/// Client epochs count from the begin of 2026, in steps of 0.125 s: until 2043.
+const EPOCHS_FROM_NS: u64 = 1_767_225_600 * 1_000_000_000;
+const EPOCH_STEP_NS: u64 = 125_000_000;
+const _: () = assert!(EPOCH_STEP_NS < JITTER_MS * 1_000_000);
+/// Empty histograms that the measuring thread begins with: it must not have to make one.
+const SPARE_HISTOGRAMS: usize = 4;
 /// Threads that an appliance on this box is taken to have.
 const APPLIANCE_THREADS: usize = 3;
 
@@ -71,6 +79,9 @@ pub fn run(args: &LoadArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fail
     let plan = load.plan.clone();
     let (seconds, told) = channel();
     let (give_back, spare) = channel();
+    for _ in 0..SPARE_HISTOGRAMS {
+        give_back.send(empty_histogram()).expect("its receiver is here");
+    }
     let setup = Setup { plan: plan.clone(), idle, core: args.core, interrupted: interrupted.clone(), seconds, spare };
     let teller = Teller::new(plan, out, args.json, give_back, interrupted);
     let (ended, mut teller, written) = measure(setup, sessions, teller, told)?;
@@ -123,8 +134,15 @@ fn idle_strategy(args: &LoadArgs) -> IdleStrategy {
     args.idle.resolve(threads, pin::usable_cores().len())
 }
 
+/// With all its memory in place: the first use of a page would be a latency.
+fn empty_histogram() -> Histogram<u64> {
+    let mut histogram = latency_histogram();
+    histogram.reset();
+    histogram
+}
+
 /// On the core that will measure, where one is named.
-fn noise(core: Option<usize>) -> hdrhistogram::Histogram<u64> {
+fn noise(core: Option<usize>) -> Histogram<u64> {
     let look = move || {
         let _ = core.map(pin::pin_current_thread);
         jitter::baseline(JITTER_MS)
@@ -140,8 +158,7 @@ fn open_client(args: &LoadArgs, schema: u32, number: u64) -> Result<(Client<UdpR
     let (rx, tx) = nic.split();
     let config = ClientConfig {
         session: args.session.saturating_add(number),
-        // Each run is an incarnation of its own, later than those before.
-        client_epoch: u32::try_from(clock::realtime_ns() / 1_000_000_000).unwrap_or(u32::MAX),
+        client_epoch: client_epoch(clock::realtime_ns()),
         schema,
         sender: SenderConfig {
             ring_bytes: 4 << 20,
@@ -152,6 +169,12 @@ fn open_client(args: &LoadArgs, schema: u32, number: u64) -> Result<(Client<UdpR
         ..ClientConfig::default()
     };
     Ok((Client::new(rx, tx, args.to, &config), described))
+}
+
+/// Each run is an incarnation of its own, later than those before. The noise is looked at for longer than one of these steps takes.
+fn client_epoch(realtime_ns: u64) -> u32 {
+    let steps = realtime_ns.saturating_sub(EPOCHS_FROM_NS) / EPOCH_STEP_NS;
+    u32::try_from(steps).unwrap_or(u32::MAX).max(1)
 }
 
 /// Set by Ctrl-C and its like; a second one ends the process.
@@ -180,4 +203,18 @@ fn commit() -> Option<String> {
     let head = git(&["rev-parse", "--short=12", "HEAD"])?;
     let changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_none_or(|changes| !changes.is_empty());
     Some(if changed { format!("{head}+") } else { head })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_run_is_a_later_incarnation() {
+        let now = EPOCHS_FROM_NS + 12_345_678_900_000_000;
+        assert!(client_epoch(now + EPOCH_STEP_NS) > client_epoch(now));
+        assert_eq!([0, EPOCHS_FROM_NS, u64::MAX].map(client_epoch), [1, 1, u32::MAX]);
+        // Seventeen years.
+        assert!(client_epoch(EPOCHS_FROM_NS + 17 * 365 * 86_400 * 1_000_000_000) < u32::MAX);
+    }
 }

@@ -12,10 +12,14 @@ use crate::Failure;
 use crate::hdr::{LogSummary, Row, percentile_steps};
 use crate::plots::{Moment, Plot, RatePoint};
 
+/// Beyond these a file's numbers are nonsense, and no axis could show them.
+const SECONDS_MAX: f64 = 1e9;
+const RATE_MAX: f64 = 1e12;
+
 /// Intervals over time; those without an answer have no latency to show.
 pub fn timeline<'a>(rows: impl Iterator<Item = &'a Row>) -> Plot {
     let moment = |row: &Row| Moment {
-        at_s: row.start.as_secs_f64(),
+        at_s: row.start.as_secs_f64().min(SECONDS_MAX),
         p50_ns: row.latency.p50_ns,
         p99_ns: row.latency.p99_ns,
         p999_ns: row.latency.p999_ns,
@@ -32,7 +36,8 @@ pub fn sweep(summary: &Summary) -> Plot {
         p999_ns: part.latency.p999_ns,
         max_ns: part.latency.max_ns,
     };
-    Plot::Sweep(summary.parts.iter().map(point).collect())
+    let points = summary.parts.iter().map(point).filter(|point| (0.0..=RATE_MAX).contains(&point.per_second));
+    Plot::Sweep(points.collect())
 }
 
 /// Draws what is in a run's directory, into it.

@@ -8,6 +8,7 @@ use ticktape::link::{Event, SendError};
 use ticktape_nic::{Rx, Tx};
 use ticktape_tuning::clock::SpinClock;
 
+use super::empty_histogram;
 use super::schedule::{Due, Part, Schedule};
 use super::source::Source;
 
@@ -56,17 +57,17 @@ pub struct Tally {
 
 impl Tally {
     /// Nothing yet.
-    pub fn new(parts: &[Part], interval: Histogram<u64>) -> Self {
+    pub fn new(parts: &[Part]) -> Self {
         let several = parts.iter().filter(|part| part.is_measured).count() > 1;
         let tally = |part: &Part| PartTally {
-            latency: (several && part.is_measured).then(|| Histogram::new_from(&interval)),
+            latency: (several && part.is_measured).then(empty_histogram),
             ..PartTally::default()
         };
         Tally {
             parts: parts.to_vec(),
             by_part: parts.iter().map(tally).collect(),
-            warm: Histogram::new_from(&interval),
-            interval,
+            interval: empty_histogram(),
+            warm: empty_histogram(),
             sent: 0,
             answered: 0,
             late_sends: 0,
