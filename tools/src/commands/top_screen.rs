@@ -22,24 +22,29 @@ const PROGRESS: [(&str, &str); 7] = [
     ("feed-server.replicas_applied_seq", "replicas applied"),
 ];
 
-/// Counters of work done, not of what went wrong.
-const WORK: [&str; 15] = [
-    "sequencer.commands",
-    "sequencer.ticks",
-    "sequencer.marks",
-    "sequencer.stamped_by_kernel",
-    "sequencer.datagrams",
-    "sequencer.bytes",
-    "journaler.journal_bytes",
-    "journaler.journal_commits",
-    "publisher.feed_packets",
-    "publisher.feed_messages",
-    "publisher.datagrams",
-    "egress.released_outputs",
-    "egress.datagrams",
-    "feed-server.statuses",
-    "feed-server.commits_told",
+/// Counters of work done, whichever stage's; all others are of what went wrong, or late.
+const WORK: [&str; 16] = [
+    "commands",
+    "ticks",
+    "marks",
+    "stamped_by_kernel",
+    "datagrams",
+    "bytes",
+    "flushes",
+    "journal_bytes",
+    "journal_commits",
+    "feed_packets",
+    "feed_messages",
+    "released_outputs",
+    "repairs_served",
+    "repaired_messages",
+    "statuses",
+    "commits_told",
 ];
+
+fn is_work(name: &str) -> bool {
+    name.rsplit_once('.').is_some_and(|(_, figure)| WORK.contains(&figure))
+}
 
 /// What there was between two looks, or since the start.
 #[derive(Debug, Serialize)]
@@ -125,7 +130,7 @@ impl Look {
 
     /// What was counted that is no work: drops, refusals, resends.
     fn troubles(&self) -> impl Iterator<Item = (&str, u64, f64)> {
-        let others = self.counters.iter().filter(|(name, _)| !WORK.contains(&name.as_str()));
+        let others = self.counters.iter().filter(|(name, _)| !is_work(name));
         others.map(|(name, &count)| (name.as_str(), count, self.rates.get(name).copied().unwrap_or(0.0)))
     }
 }
@@ -183,10 +188,8 @@ impl fmt::Display for Look {
             }
         }
         writeln!(f)?;
-        for name in WORK {
-            if let Some(rate) = self.rates.get(name) {
-                writeln!(f, "{name:<32} {:>14} {rate:>12.0}/s", self.counters.get(name).copied().unwrap_or(0))?;
-            }
+        for (name, rate) in self.rates.iter().filter(|(name, _)| is_work(name)) {
+            writeln!(f, "{name:<32} {:>14} {rate:>12.0}/s", self.counters.get(name).copied().unwrap_or(0))?;
         }
         let mut is_first = true;
         for (name, count, rate) in self.troubles() {
