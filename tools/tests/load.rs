@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use ticktape_nic::lab::{self, A, B, Lab};
 use ticktape_tools::hdr::{LogSummary, write_percentiles};
 
 fn ticktape(args: &[&str]) -> Command {
@@ -33,13 +34,12 @@ impl Appliance {
     }
 
     fn start_with(service: &str, dir: &Path, more: &[&str]) -> Self {
-        let mut child =
-            ticktape(&["run", "--service", service, "--listen", "127.0.0.1:0", "--tier", "memory", "--dir"])
-                .arg(dir.join("journal"))
-                .args(more)
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
+        let mut run = ticktape(&["run", "--service", service, "--listen", "127.0.0.1:0", "--tier", "memory", "--dir"]);
+        Appliance::of(run.arg(dir.join("journal")).args(more).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// The one that `child` is, once it serves.
+    fn of(mut child: Child) -> Self {
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
         let serving = output.by_ref().map(Result::unwrap).find(|line| line.starts_with("serving")).unwrap();
         let address = serving.split_whitespace().nth(3).unwrap().trim_end_matches(',').to_owned();
@@ -219,6 +219,29 @@ fn a_stall_of_the_appliance_is_in_the_percentiles_as_often_as_it_was_met() {
 }
 
 #[test]
+fn a_client_over_xdp_is_answered_by_an_appliance_over_xdp() {
+    if let Err(why) = lab::available() {
+        eprintln!("SKIPPED: {why}");
+        return;
+    }
+    let lab = Lab::new("load").unwrap();
+    let (dir, server) = (tempfile::tempdir().unwrap(), lab.side(A));
+    let mut run = ticktape(&["run", "--service", "counter", "--tier", "memory", "--nic", "xdp"]);
+    run.arg(format!("--listen={}:7001", server.ip)).arg(format!("--interface={}", server.interface));
+    run.arg("--dir").arg(dir.path().join("journal")).stdout(Stdio::piped());
+    let appliance = Appliance::of(lab.spawn_command(A, &mut run).unwrap());
+    let mut load = ticktape(&["load", "--service", "counter", "--rate", "1000", "--seconds", "1", "--json"]);
+    load.args(["--to", &appliance.address, "--interface", &lab.side(B).interface])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let output = lab.spawn_command(B, &mut load).unwrap().wait_with_output().unwrap();
+    assert!(output.status.success());
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((count(&summary, "wanted"), count(&summary, "answered")), (1000, 1000));
+    assert!(summary["options"]["nic"].as_str().unwrap().starts_with("AF_XDP"), "{summary}");
+}
+
+#[test]
 fn an_interrupted_run_still_reports_what_it_measured() {
     let dir = tempfile::tempdir().unwrap();
     let appliance = Appliance::start("counter", dir.path());
@@ -312,6 +335,8 @@ fn what_cannot_be_is_refused_in_one_line() {
         (&["load", "--to", "127.0.0.1:1", "--rate", "1", "--clients", "65"], "65"),
         (&["load", "--to", "127.0.0.1:1", "--rate", "1", "--core", "9999"], "--core 9999"),
         (&["load", "--to", "127.0.0.1:1", "--rate", "1", "--service", "nothing"], "unknown"),
+        (&["load", "--to", "127.0.0.1:1", "--rate", "1", "--interface", "none"], "--interface none"),
+        (&["load", "--to", "127.0.0.1:1", "--rate", "1", "--interface", "lo", "--clients", "2"], "cannot be used with"),
         (&["load", "--to", "nowhere", "--rate", "1"], "nowhere"),
         (&["report", "/nowhere/at/all"], "/nowhere/at/all"),
     ] {

@@ -49,6 +49,9 @@ pub struct LoadArgs {
     /// How many clients send, each with a session and a socket of its own
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=CLIENTS_MAX))]
     pub clients: u16,
+    /// Send through AF_XDP on this interface, from its first address; one client then, and needs root
+    #[arg(long, value_name = "NAME", conflicts_with = "clients")]
+    pub interface: Option<String>,
     /// How long, for each rate; 10 where not given, and a flow with times of its own to its end
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..=SECONDS_MAX))]
     pub seconds: Option<u32>,

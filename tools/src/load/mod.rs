@@ -9,6 +9,7 @@
 //! Invariant: when a message is meant to be sent is fixed before the run; nothing that the appliance does moves it.
 
 mod driver;
+mod network;
 mod out_dir;
 #[cfg(feature = "plots")]
 pub mod plots;
@@ -21,7 +22,6 @@ mod table;
 mod teller;
 mod wanted;
 
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,8 +32,7 @@ use ticktape::client::Client;
 use ticktape::link::{ClientConfig, SenderConfig};
 use ticktape::metrics::latency_histogram;
 use ticktape::pipeline::IdleStrategy;
-use ticktape_nic::udp::{UdpRx, UdpTx};
-use ticktape_nic::{Nic, UdpConfig, UdpNic};
+use ticktape_nic::{Nic, Rx, Tx};
 use ticktape_tuning::{clock, host, jitter, pin};
 
 use crate::Failure;
@@ -59,23 +58,34 @@ const SPARE_HISTOGRAMS: usize = 4;
 /// Threads that an appliance on this box is taken to have.
 const APPLIANCE_THREADS: usize = 3;
 
-type UdpSession = Session<UdpRx, UdpTx>;
-
 /// Puts load on an appliance; messages that were lost are a failure, behind the report.
 pub fn run(args: &LoadArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     let service = find(services, args.service.as_deref())?;
     let wanted = Wanted::new(args, service)?;
-    let out = args.out.as_deref().map(OutDir::new).transpose()?;
     if let Some(core) = args.core.filter(|core| !pin::usable_cores().contains(core)) {
         let usable = pin::list(&pin::usable_cores());
         return Err(Failure::usage(format!(
             "--core {core} is not among the cores that this process may use: {usable}"
         )));
     }
+    match &args.interface {
+        Some(interface) => run_over(args, service, wanted, vec![network::xdp(interface)?]),
+        None => run_over(args, service, wanted, network::udp(args.to, args.clients.into())?),
+    }
+}
+
+fn run_over<N>(args: &LoadArgs, service: &dyn AnyService, wanted: Wanted, nics: Vec<N>) -> Result<(), Failure>
+where
+    N: Nic,
+    N::Rx: 'static,
+    N::Tx: 'static,
+{
+    let out = args.out.as_deref().map(OutDir::new).transpose()?;
     let interrupted = interrupt_flag()?;
     let idle = idle_strategy(args);
     let noise = noise(args.core);
-    let (load, nic, sessions) = wanted.open(args, service)?;
+    let nic = nics.first().map(Nic::describe).unwrap_or_default();
+    let (load, sessions) = wanted.open(args, service, nics);
     let plan = load.plan.clone();
     let (seconds, told) = channel();
     let (give_back, spare) = channel();
@@ -96,9 +106,9 @@ pub fn run(args: &LoadArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fail
 }
 
 /// The run itself, on a thread of its own; tells of it on this one.
-fn measure(
+fn measure<R: Rx + Send + 'static, T: Tx + Send + 'static>(
     setup: Setup,
-    sessions: Vec<UdpSession>,
+    sessions: Vec<Session<R, T>>,
     mut teller: Teller,
     told: Receiver<Second>,
 ) -> Result<(Ended, Teller, Result<(), Failure>), Failure> {
@@ -150,11 +160,8 @@ fn noise(core: Option<usize>) -> Histogram<u64> {
     std::thread::spawn(look).join().expect("the baseline does not panic")
 }
 
-/// A client over a socket of its own, and what that is.
-fn open_client(args: &LoadArgs, schema: u32, number: u64) -> Result<(Client<UdpRx, UdpTx>, String), Failure> {
-    let ip = if args.to.ip().is_loopback() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
-    let nic = UdpNic::open(&UdpConfig::new(SocketAddrV4::new(ip, 0))).map_err(Failure::usage)?;
-    let described = nic.describe();
+/// A client over a backend of its own.
+fn open_client<N: Nic>(args: &LoadArgs, schema: u32, number: u64, nic: N) -> Client<N::Rx, N::Tx> {
     let (rx, tx) = nic.split();
     let config = ClientConfig {
         session: args.session.saturating_add(number),
@@ -168,7 +175,7 @@ fn open_client(args: &LoadArgs, schema: u32, number: u64) -> Result<(Client<UdpR
         },
         ..ClientConfig::default()
     };
-    Ok((Client::new(rx, tx, args.to, &config), described))
+    Client::new(rx, tx, args.to, &config)
 }
 
 /// Each run is an incarnation of its own, later than those before. The noise is looked at for longer than one of these steps takes.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use ticktape::pipeline::IdleStrategy;
+use ticktape_nic::Nic;
 
 use super::recorded::Recorded;
 use super::schedule::{Pattern, Plan, Schedule};
 use super::session::Session;
 use super::source::Source;
 use super::summary::Options;
-use super::{UdpSession, commit, open_client};
+use super::{commit, open_client};
 use crate::Failure;
 use crate::args::LoadArgs;
 use crate::service::{AnyService, LoadClient};
@@ -96,15 +97,16 @@ impl Wanted {
         Ok(Wanted { plan: Arc::new(plan), flow: Some((recorded, dealt)), load })
     }
 
-    /// Makes the clients.
-    ///
-    /// # Errors
-    /// A socket can't be opened.
-    pub fn open(self, args: &LoadArgs, service: &dyn AnyService) -> Result<(Load, String, Vec<UdpSession>), Failure> {
+    /// Makes the clients, one for each of `nics`.
+    pub fn open<N: Nic>(
+        self,
+        args: &LoadArgs,
+        service: &dyn AnyService,
+        nics: Vec<N>,
+    ) -> (Load, Vec<Session<N::Rx, N::Tx>>) {
         let Wanted { plan, flow, load } = self;
-        let (mut sessions, mut described) = (Vec::new(), String::new());
-        for number in 0..u64::from(args.clients) {
-            let (client, nic) = open_client(args, service.schema(), number)?;
+        let open = |(number, nic)| {
+            let client = open_client(args, service.schema(), number, nic);
             let source = match &flow {
                 Some((flow, dealt)) => {
                     Source::Recorded { flow: flow.clone(), mine: dealt[number as usize].clone(), next: 0 }
@@ -114,10 +116,10 @@ impl Wanted {
                     Source::Made(service.inputs(client).expect("it was asked before"))
                 }
             };
-            described = nic;
-            sessions.push(Session::new(client, Schedule::new(plan.clone(), number), source));
-        }
-        Ok((Load { plan, load }, described, sessions))
+            Session::new(client, Schedule::new(plan.clone(), number), source)
+        };
+        let sessions = (0..).zip(nics).map(open).collect();
+        (Load { plan: plan.clone(), load }, sessions)
     }
 }
 
