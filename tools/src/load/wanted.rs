@@ -19,6 +19,9 @@ use crate::service::{AnyService, LoadClient};
 const SECONDS_DEFAULT: u32 = 10;
 const SECOND_NS: u64 = 1_000_000_000;
 
+/// A client over one backend.
+pub type SessionOf<N> = Session<<N as Nic>::Rx, <N as Nic>::Tx>;
+
 /// A run before it has clients.
 pub struct Wanted {
     plan: Arc<Plan>,
@@ -98,12 +101,7 @@ impl Wanted {
     }
 
     /// Makes the clients, one for each of `nics`.
-    pub fn open<N: Nic>(
-        self,
-        args: &LoadArgs,
-        service: &dyn AnyService,
-        nics: Vec<N>,
-    ) -> (Load, Vec<Session<N::Rx, N::Tx>>) {
+    pub fn open<N: Nic>(self, args: &LoadArgs, service: &dyn AnyService, nics: Vec<N>) -> (Load, Vec<SessionOf<N>>) {
         let Wanted { plan, flow, load } = self;
         let open = |(number, nic)| {
             let client = open_client(args, service.schema(), number, nic);
