@@ -4,8 +4,8 @@ use hdrhistogram::Histogram;
 use quanta::Clock;
 
 /// Percentiles shown, as fractions, with their names.
-pub const QUANTILES: [(&str, f64); 5] =
-    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999)];
+pub const QUANTILES: [(&str, f64); 6] =
+    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999), ("p99.999", 0.99999)];
 
 /// Samples dropped at the start, as a share: caches, branch predictors and the clock of the core warm up.
 const WARM_UP_SHARE: usize = 10;
@@ -84,7 +84,7 @@ pub struct Percentiles {
     /// What was measured.
     pub row: String,
     /// Whose it is: ours, the floor's, a peer's.
-    pub whose: &'static str,
+    pub whose: String,
     /// The mean over the rounds' means, in ns.
     pub mean: f64,
     /// The named quantiles, in ns.
@@ -95,22 +95,23 @@ pub struct Percentiles {
 
 impl Percentiles {
     /// Of these rounds together.
-    pub fn of(row: impl Into<String>, whose: &'static str, rounds: &[Latency]) -> Self {
+    pub fn of(row: impl Into<String>, whose: impl Into<String>, rounds: &[Latency]) -> Self {
         let mut all = rounds[0].clone();
         rounds[1..].iter().for_each(|round| all.histogram.add(&round.histogram).expect("the same bounds"));
         let mean = rounds.iter().map(|round| round.mean).sum::<f64>() / rounds.len() as f64;
         let quantiles = QUANTILES.map(|(_, fraction)| all.quantile(fraction));
-        Percentiles { row: row.into(), whose, mean, quantiles, max: all.max() }
+        Percentiles { row: row.into(), whose: whose.into(), mean, quantiles, max: all.max() }
     }
 }
 
 impl Percentiles {
     /// Of these histograms of nanoseconds together.
-    pub fn of_ns(row: impl Into<String>, whose: &'static str, rounds: &[&Histogram<u64>]) -> Self {
+    pub fn of_ns(row: impl Into<String>, whose: impl Into<String>, rounds: &[&Histogram<u64>]) -> Self {
         let mut all = rounds[0].clone();
         rounds[1..].iter().for_each(|round| all.add(*round).expect("the same bounds"));
         let quantiles = QUANTILES.map(|(_, fraction)| all.value_at_quantile(fraction) as f64);
-        Percentiles { row: row.into(), whose, mean: all.mean(), quantiles, max: all.max() as f64 }
+        let (row, whose) = (row.into(), whose.into());
+        Percentiles { row, whose, mean: all.mean(), quantiles, max: all.max() as f64 }
     }
 }
 

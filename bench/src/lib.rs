@@ -1,8 +1,10 @@
 //! The bench: this project's numbers beside the floor under them and the peers beside them, in one run, against the budgets.
 //!
 //! ```text
-//!   main ─► args ─► suites::run ─► rounds (contestants take turns) ─► Row ─► table | JSON
-//!                    core node ring book journal recover nic e2e     hop: a cache line's cost beside each row that crosses cores
+//!   main ─► args ─► suites::run ─► rounds (contestants take turns) ─► Row ─► table | JSON | markdown
+//!                    jitter core node ring shm book journal             hop: a cache line's cost beside each row that crosses cores
+//!                    recover nic feed link e2e sim                      budgets: what the design asks for, and what came of it
+//!                                                                       meanwhile: what else had the cores
 //! ```
 //!
 //! Invariant: contestants of one row are measured in the same rounds, on the same cores.
@@ -11,9 +13,12 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod budgets;
 pub mod header;
 pub mod hop;
 pub mod latency;
+pub mod markdown;
+pub mod meanwhile;
 pub mod raw_disk;
 pub mod rounds;
 pub mod row;

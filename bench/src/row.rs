@@ -57,13 +57,15 @@ pub struct Row {
     pub budget: Option<Budget>,
     /// What a cache line cost between the two cores meanwhile, for rows that cross.
     pub hop: Option<HopTag>,
+    /// Where its time goes, as far as the suite knows.
+    pub spends: Option<String>,
 }
 
 impl Row {
     /// A row of times or counts: lower is better, nothing to compare with yet.
     pub fn lower(suite: &'static str, row: impl Into<String>, unit: &'static str, ours: Rounds) -> Self {
-        let (floor, peer, budget, hop) = (None, None, None, None);
-        Row { suite, row: row.into(), unit, ours, floor, peer, better: Better::Lower, budget, hop }
+        let (floor, peer, budget, hop, spends) = (None, None, None, None, None);
+        Row { suite, row: row.into(), unit, ours, floor, peer, better: Better::Lower, budget, hop, spends }
     }
 
     /// A row of rates: higher is better.
@@ -95,13 +97,22 @@ impl Row {
         Row { hop: Some(tag.clone()), ..self }
     }
 
+    /// With where its time goes: what is said where it falls short.
+    #[must_use]
+    pub fn spends(self, what: impl Into<String>) -> Self {
+        Row { spends: Some(what.into()), ..self }
+    }
+
+    /// What ours is compared with: the budget's, else the floor, else the peer.
+    pub fn compared_with(&self) -> Option<&Rounds> {
+        let peer = self.peer.as_ref().map(|peer| &peer.rounds);
+        if matches!(self.budget, Some(Budget::OfPeer(_))) { peer } else { self.floor.as_ref().or(peer) }
+    }
+
     /// Ours to what the budget compares with, else to the floor, else to the peer: the median of each round's own ratio, so
     /// that what drifts from round to round cancels out.
     pub fn ratio(&self) -> Option<f64> {
-        let floor = self.floor.as_ref();
-        let peer = self.peer.as_ref().map(|peer| &peer.rounds);
-        let other = if matches!(self.budget, Some(Budget::OfPeer(_))) { peer } else { floor.or(peer) };
-        Some(self.ours.pairwise(other?, |ours, other| ours / other).median())
+        Some(self.ours.pairwise(self.compared_with()?, |ours, other| ours / other).median())
     }
 
     /// Whether the budget is kept, by medians. `None` without a budget, or without what it compares with.

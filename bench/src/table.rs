@@ -19,39 +19,43 @@ pub fn render(outcome: &Outcome) -> String {
     out
 }
 
+/// A row's cells: name, ours, worst, floor, peer, unit, ratio, budget, verdict, hop and the peer's name.
+pub fn cells(row: &Row) -> [String; 10] {
+    let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
+    let peer = row.peer.as_ref();
+    [
+        row.row.clone(),
+        number(row.ours.median()),
+        number(row.ours.worst(row.better)),
+        optional(row.floor.as_ref().map(|floor| floor.median())),
+        optional(peer.map(|peer| peer.rounds.median())),
+        row.unit.to_owned(),
+        row.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+        row.budget_text().unwrap_or_default(),
+        row.holds().map_or("", |holds| if holds { "yes" } else { "SHORT" }).to_owned(),
+        format!(
+            "{}{}",
+            row.hop.as_ref().map(ToString::to_string).unwrap_or_default(),
+            peer.map(|peer| format!("  [peer: {}]", peer.name)).unwrap_or_default()
+        ),
+    ]
+}
+
 fn rows(out: &mut String, rows: &[Row]) {
     let name_width = rows.iter().map(|row| row.row.chars().count()).max().unwrap_or(0).max(3);
-    let _ = writeln!(
-        out,
-        "{:name_width$} {:>9} {:>9} {:>9} {:>9} {:>6} {:>6}  {:<22} {:<6} hop",
-        "row", "ours", "worst", "floor", "peer", "unit", "ratio", "budget", "holds"
-    );
-    for row in rows {
-        let optional = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
-        let ratio = row.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
-        let verdict = row.holds().map_or("", |holds| if holds { "yes" } else { "SHORT" });
-        let peer = row.peer.as_ref();
+    let heads = ["row", "ours", "worst", "floor", "peer", "unit", "ratio", "budget", "holds", "hop"].map(str::to_owned);
+    for cells in [heads].into_iter().chain(rows.iter().map(cells)) {
+        let [name, ours, worst, floor, peer, unit, ratio, budget, holds, hop] = cells;
         let _ = writeln!(
             out,
-            "{:name_width$} {:>9} {:>9} {:>9} {:>9} {:>6} {:>6}  {:<22} {:<6} {}{}",
-            row.row,
-            number(row.ours.median()),
-            number(row.ours.worst(row.better)),
-            optional(row.floor.as_ref().map(|floor| floor.median())),
-            optional(peer.map(|peer| peer.rounds.median())),
-            row.unit,
-            ratio,
-            row.budget_text().unwrap_or_default(),
-            verdict,
-            row.hop.as_ref().map(ToString::to_string).unwrap_or_default(),
-            peer.map(|peer| format!("  [peer: {}]", peer.name)).unwrap_or_default(),
+            "{name:name_width$} {ours:>9} {worst:>9} {floor:>9} {peer:>9} {unit:>6} {ratio:>6}  {budget:<22} {holds:<6} {hop}"
         );
     }
 }
 
 fn percentiles(out: &mut String, all: &[Percentiles]) {
     let width = |text: fn(&Percentiles) -> &str| all.iter().map(|p| text(p).chars().count()).max().unwrap_or(0);
-    let (row_width, whose_width) = (width(|p| &p.row), width(|p| p.whose));
+    let (row_width, whose_width) = (width(|p| &p.row), width(|p| &p.whose));
     let _ = write!(out, "\n{:row_width$} {:whose_width$} {:>10}", "ns, all rounds", "", "mean");
     QUANTILES.iter().for_each(|(name, _)| {
         let _ = write!(out, " {name:>10}");
@@ -67,7 +71,7 @@ fn percentiles(out: &mut String, all: &[Percentiles]) {
 }
 
 /// About four digits, whatever the size.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         small if small < 0.01 => format!("{value:.1e}"),

@@ -13,6 +13,45 @@ pub const DURATION_MS_MAX: u64 = 600_000;
 /// Gaps above this are recorded as this.
 pub const GAP_NS_MAX: u64 = 60_000_000_000;
 
+/// Gaps longer than each of these are counted by themselves, in nanoseconds: about a cache miss or two, an interrupt, a turn of
+/// another thread's, a turn of the host's.
+pub const LONGER_THAN_NS: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
+
+/// What the kernel counts processor time in, for programs, in milliseconds.
+const TICK_MS: u64 = 10;
+
+/// Where the host's share stands in a line of /proc/stat, after the name.
+const STOLEN_FIELD: usize = 7;
+
+/// How many gaps are longer than each of [`LONGER_THAN_NS`], to the histogram's three digits.
+pub fn counts_longer(gaps: &Histogram<u64>) -> [u64; LONGER_THAN_NS.len()] {
+    LONGER_THAN_NS.map(|bound| longer(gaps, bound).map(|(_, count)| count).sum())
+}
+
+/// What the gaps longer than the shortest of [`LONGER_THAN_NS`] come to together, in nanoseconds: the time in which the core did
+/// something else.
+pub fn lost_ns(gaps: &Histogram<u64>) -> u64 {
+    longer(gaps, LONGER_THAN_NS[0]).map(|(gap, count)| gap.saturating_mul(count)).sum()
+}
+
+fn longer(gaps: &Histogram<u64>, bound: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let recorded = gaps.iter_recorded().map(|value| (value.value_iterated_to(), value.count_at_value()));
+    recorded.filter(move |&(gap, _)| gap > bound)
+}
+
+/// Time in which the host ran something else than `core`, or than all cores together, since the machine was started, in
+/// milliseconds. `None` where the kernel does not say.
+pub fn stolen_ms(core: Option<usize>) -> Option<u64> {
+    stolen(&std::fs::read_to_string("/proc/stat").ok()?, core)
+}
+
+fn stolen(stat: &str, core: Option<usize>) -> Option<u64> {
+    let name = core.map_or_else(|| "cpu".to_owned(), |core| format!("cpu{core}"));
+    let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
+    let (_, figures) = lines.find(|(first, _)| *first == name)?;
+    figures.split_whitespace().nth(STOLEN_FIELD)?.parse::<u64>().ok()?.checked_mul(TICK_MS)
+}
+
 /// Spins on the calling thread's core for `duration_ms` (at most [`DURATION_MS_MAX`]) and returns the gaps, in nanoseconds,
 /// between successive clock readings. Pin the thread first.
 ///
@@ -52,6 +91,26 @@ mod tests {
         let mut found: Vec<_> = gaps.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect();
         found.sort_unstable();
         assert_eq!(found, [(30, 2), (1_000, 1)]);
+    }
+
+    #[test]
+    fn long_gaps_are_counted_and_summed_by_themselves() {
+        let mut gaps = Histogram::new_with_bounds(1, GAP_NS_MAX, 3).unwrap();
+        for (gap, count) in [(25, 1_000_000), (1_000, 5), (1_500, 3), (50_000, 2), (4_000_000, 1)] {
+            gaps.record_n(gap, count).unwrap();
+        }
+        assert_eq!(counts_longer(&gaps), [6, 3, 1, 1]);
+        let (lost, expected) = (lost_ns(&gaps), 3 * 1_500 + 2 * 50_000 + 4_000_000);
+        assert!(lost.abs_diff(expected) <= expected / 1_000, "{lost}");
+    }
+
+    #[test]
+    fn the_hosts_share_is_read_by_core() {
+        let stat =
+            "cpu  10 0 20 3000 4 0 5 77 0 0\ncpu0 5 0 10 1500 2 0 3 70 0 0\ncpu1 5 0 10 1500 2 0 2 7 0 0\nintr 1 2\n";
+        assert_eq!(stolen(stat, None), Some(770));
+        assert_eq!((stolen(stat, Some(0)), stolen(stat, Some(1))), (Some(700), Some(70)));
+        assert_eq!((stolen(stat, Some(2)), stolen("cpu 1 2", None), stolen("", None)), (None, None, None));
     }
 
     #[test]

@@ -7,26 +7,41 @@ use orderbook::{Command, Side, TimeInForce};
 use ticktape_core::frame::{self, Frame, Kind, PAYLOAD};
 use ticktape_core::{Decode, Encode, Seq, Timestamp};
 
-use super::Outcome;
+use super::{Outcome, histograms};
 use crate::args::Options;
 use crate::rounds::{Contestant, Rounds, interleave};
 use crate::row::{Budget, Row};
 
 const SUITE: &str = "core";
-const MESSAGES: u64 = 200_000;
+/// Messages that are timed together, and how many such runs a round has. The median of them is not bent by a core that is taken away for
+/// some ms.
+const MESSAGES: u64 = 8_000;
+const RUNS: usize = 25;
 const PAYLOAD_BYTES: usize = 64;
 const FRAME_BYTES: usize = frame::frame_bytes(PAYLOAD_BYTES);
 /// Short rounds are cheap: several for each that was asked for.
 const ROUNDS_FACTOR: usize = 5;
+/// Messages of a datagram, where there are several.
+const BATCH: u64 = 16;
+/// What all stage histograms together may take of a message's time, in ns.
+const HISTOGRAMS_NS: f64 = 30.0;
+
+/// ns a message of `run`s of [`MESSAGES`].
+fn round<'a>(mut run: impl FnMut() + 'a) -> Contestant<'a, f64> {
+    let mut run = move || {
+        let start = Instant::now();
+        run();
+        start.elapsed().as_nanos() as f64 / MESSAGES as f64
+    };
+    Box::new(move || (0..RUNS).map(|_| run()).collect::<Rounds>().median())
+}
 
 /// ns a message of a loop around `step`.
 fn repeat<'a>(mut step: impl FnMut(u64) -> u64 + 'a) -> Contestant<'a, f64> {
-    Box::new(move || {
-        let start = Instant::now();
+    round(move || {
         for i in 0..MESSAGES {
             black_box(step(black_box(i)));
         }
-        start.elapsed().as_nanos() as f64 / MESSAGES as f64
     })
 }
 
@@ -89,12 +104,18 @@ pub fn run(options: &Options) -> Outcome {
             black_box(appended.as_slice()).len() as u64
         }),
         repeat(|_| Command::from_bytes(black_box(&order_bytes)).map_or(0, |command| black_box(command).id())),
+        round(histograms::run(MESSAGES, 1)),
+        round(histograms::run(MESSAGES, BATCH)),
     ];
     let results = interleave(options.rounds * ROUNDS_FACTOR, &mut contestants);
-    let [empty, seal, stores, crate_seal, encode, copy, decode, view, codec_encode, append, codec_decode]: [Rounds;
-        11] = std::array::from_fn(|at| results[at].iter().copied().collect());
+    let [empty, seal, stores, crate_seal, encode, copy, decode, view, codec_encode, append, codec_decode, one, batched]: [Rounds; 13] = std::array::from_fn(|at| results[at].iter().copied().collect());
 
     let ns = |row: &str, ours: Rounds| Row::lower(SUITE, row, "ns", ours);
+    let histogram_row = |how: String, ours| {
+        ns(&format!("stage histograms, all six points of a message, {how}"), ours)
+            .budget(Budget::Value(HISTOGRAMS_NS))
+            .spends("one store and six loads of the arrival, six bucket indices and increments of counts that are in the second-level cache")
+    };
     let order_row = |what: &str| format!("codec: {what} a new order, {} B", order_bytes.len());
     let rows = vec![
         ns("harness: empty loop", empty),
@@ -107,9 +128,14 @@ pub fn run(options: &Options) -> Outcome {
         ns("frame: view, no checksum", view),
         ns(&order_row("encode"), codec_encode).floor(append.clone()),
         ns(&order_row("decode"), codec_decode).floor(append),
+        histogram_row("one at a time".to_owned(), one),
+        histogram_row(format!("in batches of {BATCH}"), batched),
     ];
     let notes = vec![
-        format!("means of loops over {MESSAGES} messages, the empty loop's cost included"),
+        format!("means of loops over {MESSAGES} messages, the empty loop's cost included; of {RUNS} such runs in a row the median"),
+        "stage histograms: wire in, sequenced, durable, applied, released, wire out, as the stages tell them, in one thread; an appliance \
+         spreads them over its cores"
+            .to_owned(),
         "floors: a seal's header stores alone; a copy of the same bytes for the others".to_owned(),
     ];
     Outcome { rows, percentiles: Vec::new(), notes }

@@ -3,17 +3,21 @@
 use crate::args::Options;
 use crate::latency::Percentiles;
 use crate::row::Row;
+use jitter::Beside;
 
 mod book;
 mod core;
 mod e2e;
 mod feed;
+mod histograms;
+mod jitter;
 mod journal;
 mod link;
 mod nic;
 mod node;
 mod recover;
-pub mod ring;
+mod ring;
+pub mod shm;
 mod sim;
 
 /// A set of comparisons.
@@ -23,8 +27,10 @@ pub enum Suite {
     Core,
     /// The embedded node.
     Node,
-    /// The log ring, between cores and between processes.
+    /// The log ring, between cores.
     Ring,
+    /// Followers in other processes.
+    Shm,
     /// The order book alone, on one core.
     Book,
     /// Durable appends.
@@ -41,14 +47,18 @@ pub enum Suite {
     E2e,
     /// The simulator, on one core.
     Sim,
+    /// What cores lose to the system.
+    Jitter,
 }
 
 impl Suite {
     /// Every suite, in the order in which `all` runs them.
-    pub const ALL: [Suite; 11] = [
+    pub const ALL: [Suite; 13] = [
+        Suite::Jitter,
         Suite::Core,
         Suite::Node,
         Suite::Ring,
+        Suite::Shm,
         Suite::Book,
         Suite::Journal,
         Suite::Recover,
@@ -65,6 +75,7 @@ impl Suite {
             Suite::Core => "core",
             Suite::Node => "node",
             Suite::Ring => "ring",
+            Suite::Shm => "shm",
             Suite::Book => "book",
             Suite::Journal => "journal",
             Suite::Recover => "recover",
@@ -73,18 +84,30 @@ impl Suite {
             Suite::Link => "link",
             Suite::E2e => "e2e",
             Suite::Sim => "sim",
+            Suite::Jitter => "jitter",
         }
     }
 
-    /// Runs it.
+    /// Runs it. Where it has latencies, what its core lost to the system stands beside them.
     ///
     /// # Errors
     /// What it could not do without, in one line.
     pub fn run(self, options: &Options) -> Result<Outcome, String> {
+        let beside = Beside::begin();
+        let mut outcome = self.measure(options)?;
+        if self != Suite::Jitter && !outcome.percentiles.is_empty() {
+            // Suites leave their thread on the core that they measured on.
+            outcome.percentiles.push(beside.end());
+        }
+        Ok(outcome)
+    }
+
+    fn measure(self, options: &Options) -> Result<Outcome, String> {
         match self {
             Suite::Core => Ok(core::run(options)),
             Suite::Node => node::run(options),
-            Suite::Ring => ring::run(options),
+            Suite::Ring => Ok(ring::run(options)),
+            Suite::Shm => shm::run(options),
             Suite::Book => book::run(options),
             Suite::Journal => journal::run(options),
             Suite::Recover => recover::run(options),
@@ -93,6 +116,7 @@ impl Suite {
             Suite::Link => Ok(link::run(options)),
             Suite::E2e => e2e::run(options),
             Suite::Sim => Ok(sim::run(options)),
+            Suite::Jitter => Ok(jitter::run(options)),
         }
     }
 }
@@ -115,13 +139,4 @@ impl Outcome {
         self.percentiles.extend(part.percentiles);
         self.notes.extend(part.notes);
     }
-}
-
-/// The budgets in one line, and the rows that fall short by name.
-pub fn verdict(rows: &[Row]) -> Vec<String> {
-    let judged = rows.iter().filter_map(|row| Some((row, row.holds()?)));
-    let short: Vec<&Row> = judged.clone().filter(|(_, holds)| !holds).map(|(row, _)| row).collect();
-    let mut lines = vec![format!("budgets: {} of {} hold", judged.clone().count() - short.len(), judged.count())];
-    lines.extend(short.iter().map(|row| format!("  short: {}: {}", row.suite, row.row)));
-    lines
 }

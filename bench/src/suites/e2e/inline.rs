@@ -19,6 +19,7 @@ use ticktape::outputs::OutputWriter;
 use ticktape::pipeline::rings::{egress_config, output_ring_config, ring_builder};
 use ticktape::sequencer::{Sequencer, SequencerConfig};
 use ticktape::{Seq, Service, Timestamp};
+use ticktape_alloc::{count_thread, is_counting};
 use ticktape_nic::mem::{MemConfig, MemRx, MemTx, pair_with};
 use ticktape_nic::udp::{UdpRx, UdpTx};
 use ticktape_nic::{Nic, Rx, Tx};
@@ -67,6 +68,8 @@ pub(super) struct Inline {
     pub(super) idle: Latency,
     /// The same datagrams over the same link, with nothing in between.
     pub(super) echo: Latency,
+    /// Allocations an order, in all stages and the client; `None` where they are not counted.
+    pub(super) allocations: Option<f64>,
 }
 
 fn links() -> [(MemRx, MemTx, SocketAddrV4); 2] {
@@ -221,14 +224,17 @@ pub(super) fn measure() -> Measured<Inline> {
         })?;
     }
     let mut stages: [Stopwatch; STAGES.len()] = std::array::from_fn(|_| Stopwatch::new(ORDERS));
-    each(&mut all, true, &mut |all, now, order| {
+    let mut by_stage = |all: &mut Stages, now, order: &[u8]| {
         let [send, sequence, execute, release, take] = &mut stages;
         let sent = send.time(|| all.send(now, order))?;
         sequence.time(|| all.sequencer.poll(now));
         execute.time(|| all.executor.poll(now));
         release.time(|| all.egress.poll(now));
         take.time(|| all.take(now, sent))
-    })?;
+    };
+    let (counts, result) = count_thread(|| each(&mut all, true, &mut by_stage));
+    result?;
+    let allocations = is_counting().then(|| counts.allocations as f64 / ORDERS as f64);
     let mut idle = Stopwatch::new(ORDERS / IDLE_ROUNDS);
     for _ in 0..ORDERS / IDLE_ROUNDS {
         let now = monotonic_ns();
@@ -237,7 +243,7 @@ pub(super) fn measure() -> Measured<Inline> {
     }
     let stages = stages.map(|watch| watch.finish(1.0));
     let (whole, after_kernel) = (whole.finish(1.0), after_kernel.finish(1.0));
-    Ok(Inline { whole, after_kernel, stages, idle: idle.finish(IDLE_ROUNDS as f64), echo: echo() })
+    Ok(Inline { whole, after_kernel, stages, idle: idle.finish(IDLE_ROUNDS as f64), echo: echo(), allocations })
 }
 
 /// A datagram there and back over such a link.

@@ -52,7 +52,7 @@ fn fastest_append(ways: &mut [Way]) -> Measured<Latency> {
     Ok(latencies.into_iter().min_by(|a, b| a.p50().total_cmp(&b.p50())).expect("one way at least"))
 }
 
-fn round_trip_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
+fn round_trip_rows(options: &Options, cores: Cores, spends: &str) -> Measured<Outcome> {
     let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
     let mut ways = raw_disk::ways(dir.path(), APPEND_BYTES)?;
     let mut contestants: Vec<Contestant<'_, Measured<Latency>>> = vec![
@@ -73,8 +73,13 @@ fn round_trip_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
         Row::lower(SUITE, name, "us", of(ours, us)).floor(floor).budget(Budget::FloorPlus(BEYOND_US)).hop(&tag)
     };
     let rows = vec![
-        row("round trip p50, tier memory", memory, echo_us),
-        row("round trip p50, tier local", local, local_floor),
+        row("round trip p50, tier memory", memory, echo_us.clone()).spends(spends),
+        row("round trip p50, tier local", local, local_floor).spends(format!(
+            "the echo {:.1} us, a raw append {:.1} us, and what a hand-over to the kernel's workers and back costs on cores that they share with \
+             appliance and client: perf sched timehist",
+            echo_us.median(),
+            of(append, us).median()
+        )),
         Row::lower(SUITE, "round trip p50, tier local, appliance spinning", "us", of(spinning, us)).hop(&tag),
         Row::lower(SUITE, "raw durable append p50, one block", "us", of(append, us)),
     ];
@@ -95,32 +100,40 @@ fn round_trip_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
 }
 
 /// One order's way through the code, in one thread.
-fn inline_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
+fn inline_rows(options: &Options, cores: Cores) -> Measured<(Outcome, String)> {
     let _ = pin_current_thread(cores.here);
     let rounds = (0..options.rounds).map(|_| inline::measure()).collect::<Measured<Vec<_>>>()?;
     let ns = |value: &dyn Fn(&inline::Inline) -> f64| rounds.iter().map(value).collect::<Rounds>();
-    let rows = vec![
+    let mut rows = vec![
         Row::lower(SUITE, "software path of one order p50", "ns", ns(&|round| round.whole.p50()))
             .floor(ns(&|round| round.echo.p50())),
         Row::lower(SUITE, "the same after a system call p50", "ns", ns(&|round| round.after_kernel.p50())),
         Row::lower(SUITE, "idle round of sequencer, executor, egress p50", "ns", ns(&|round| round.idle.p50())),
     ];
+    if let Some(allocations) = rounds.iter().map(|round| round.allocations).collect::<Option<Rounds>>() {
+        let row = Row::lower(SUITE, "software path of one order: allocations", "count", allocations);
+        rows.push(row.budget(Budget::Value(0.0)));
+    }
     let stages = (0..inline::STAGES.len()).map(|at| {
         let median = ns(&|round| round.stages[at].p50()).median();
         format!("{} {median:.0}", inline::STAGES[at])
     });
+    let stages = stages.collect::<Vec<_>>().join(", ");
+    let spends = format!(
+        "beyond the echo, the code of an order's way takes {:.0} ns after a system call ({stages}), and a datagram waits for half a round of polls, \
+         of {:.0} ns; the rest is cache lines between the cores",
+        ns(&|round| round.after_kernel.p50()).median(),
+        ns(&|round| round.idle.p50()).median()
+    );
     let notes = vec![
-        format!(
-            "software path: one thread; by stage, each order after a system call, in ns: {}",
-            stages.collect::<Vec<_>>().join(", ")
-        ),
+        format!("software path: one thread; by stage, each order after a system call, in ns: {stages}"),
         "its floor: two datagrams over the same in-process link".to_owned(),
     ];
-    Ok(Outcome { rows, percentiles: Vec::new(), notes })
+    Ok((Outcome { rows, percentiles: Vec::new(), notes }, spends))
 }
 
 /// The round trip over AF_XDP, beside the raw echo over the same pair.
-fn xdp_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
+fn xdp_rows(options: &Options, cores: Cores, spends: &str) -> Measured<Outcome> {
     if let Err(why) = lab::available() {
         let notes = vec![format!("round trip over AF_XDP skipped: {why}")];
         return Ok(Outcome { notes, ..Outcome::default() });
@@ -138,7 +151,8 @@ fn xdp_rows(options: &Options, cores: Cores) -> Measured<Outcome> {
         Row::lower(SUITE, "round trip p50 over AF_XDP, tier memory", "us", us(0))
             .floor(us(1))
             .budget(Budget::FloorPlus(BEYOND_US))
-            .hop(&tag),
+            .hop(&tag)
+            .spends(spends),
     ];
     let percentiles = vec![
         Percentiles::of("round trip, AF_XDP", "tier memory", &results[0]),
@@ -203,9 +217,10 @@ pub fn run(options: &Options) -> Result<Outcome, String> {
         return Ok(Outcome { notes, ..Outcome::default() });
     };
     let mut outcome = stage_rows(options, cores)?;
-    outcome.append(inline_rows(options, cores)?);
+    let (inline, spends) = inline_rows(options, cores)?;
+    outcome.append(inline);
     outcome.append(rate_rows(options, cores)?);
-    outcome.append(round_trip_rows(options, cores)?);
-    outcome.append(xdp_rows(options, cores)?);
+    outcome.append(round_trip_rows(options, cores, &spends)?);
+    outcome.append(xdp_rows(options, cores, &spends)?);
     Ok(outcome)
 }

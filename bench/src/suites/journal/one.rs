@@ -12,6 +12,9 @@ use crate::suites::Outcome;
 
 /// Appends of each contestant in a round.
 const APPENDS: usize = 300;
+/// Where the time goes.
+const DISK: &str = "the disk's own time and its mood: the bare ways stand beside it in the suite's percentiles, what is beyond the fastest is ours; \
+                    perf trace -s -e io_uring_enter shows the waits";
 
 /// The rows, with every strategy's percentiles beside those of every bare way.
 pub fn rows(options: &Options, calibration: &Calibration) -> Result<Outcome, String> {
@@ -29,7 +32,9 @@ pub fn rows(options: &Options, calibration: &Calibration) -> Result<Outcome, Str
     let floor = fastest(&rounds, subjects.len()..rounds[0].len(), Latency::p50);
     let name = format!("{BATCH} x {FRAME_BYTES} B, one at a time");
     let row = |what: String, ours: usize, value: fn(&Latency) -> f64| {
-        Row::lower(SUITE, format!("{name}, {what}"), "us", us(&rounds, ours, value)).floor(us(&rounds, floor, value))
+        Row::lower(SUITE, format!("{name}, {what}"), "us", us(&rounds, ours, value))
+            .floor(us(&rounds, floor, value))
+            .spends(DISK)
     };
     let choice = calibration.choice;
     let mut rows = vec![

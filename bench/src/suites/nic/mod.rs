@@ -81,6 +81,7 @@ fn echo_rows(options: &Options, cores: Cores, lab: &Lab) -> Measured<Outcome> {
         Row::lower(SUITE, format!("echo, {what}"), "us", us(at, fraction))
             .peer("kernel UDP", Some(us(1, fraction)))
             .hop(&tag)
+            .spends("one sendto a transmit and one softirq a packet, on both sides; copy mode: perf record -g -e cycles:k over the suite")
     };
     let rows = vec![
         row("native: p50", 0, 0.5).budget(Budget::OfPeer(ECHO_P50_TIMES)),

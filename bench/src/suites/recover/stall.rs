@@ -43,8 +43,6 @@ const BEYOND_MS: f64 = 1.0;
 const COMPARED_SECONDS_MAX: f64 = 90.0;
 /// Rounds, at most: each takes the time of a whole snapshot three times.
 const ROUNDS_MAX: usize = 3;
-/// What the kernel counts processor time in, for programs, in ms.
-const TICK_MS: u64 = 10;
 
 /// What one run came to.
 struct Run {
@@ -168,12 +166,12 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
     // What is still under way counts to the first part, which is thrown away.
     load.run(rate, &appliance, |elapsed| elapsed >= 0.2)?;
     appliance.part().next();
-    let stolen_before = stolen_ms();
+    let stolen_before = jitter::stolen_ms(None);
     let seconds = match without {
         Some(with) => load.run(rate, &appliance, |elapsed| elapsed >= with.seconds.min(COMPARED_SECONDS_MAX))?,
         None => load.run(rate, &appliance, |_| appliance.covered().0 > 0)?,
     };
-    let stolen_ms = stolen_ms() - stolen_before;
+    let stolen_ms = jitter::stolen_ms(None).zip(stolen_before).map_or(0, |(after, before)| after - before);
     load.client.close(monotonic_ns());
     drop(first);
     let report = appliance.stop();
@@ -189,13 +187,6 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
     }
     let (Some(applied), Some(released)) = (applied, released) else { return Err("no latencies came back".to_owned()) };
     Ok(Run { applied, released, seconds, rate, stolen_ms, is_first })
-}
-
-/// Time in which the host ran something else than this machine's cores, since it was started; 0 where the kernel doesn't say.
-fn stolen_ms() -> u64 {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let stolen = stat.lines().next().and_then(|all_cores| all_cores.split_whitespace().nth(8)?.parse::<u64>().ok());
-    stolen.unwrap_or_default() * TICK_MS
 }
 
 /// The longest gap that the machine itself makes in as many seconds, at most, in ms: the worse of the two cores.
@@ -225,11 +216,19 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
         longest(&mut runs.iter().map(|run| which(run).max() as f64 / 1e6))
     };
     let name = |what: &str| format!("snapshot, {}: longest {what}", case.name());
+    let worst = |each: &mut dyn Iterator<Item = f64>| each.fold(0.0, f64::max);
+    let spends = format!(
+        "a turn of something else on a core of the appliance: without a snapshot the longest was {:.1} ms, the machine's own longest gap {:.1} ms; \
+         perf sched timehist over a run tells whose turn it was",
+        worst(&mut without.iter().map(|run| run.applied.max() as f64 / 1e6)),
+        worst(&mut noise.iter().copied())
+    );
     let rows = vec![
         Row::lower(SUITE, name("wire to applied"), "ms", max_ms(&with, |run| &run.applied))
             .floor(longest(&mut noise.iter().copied()))
             .peer("without a snapshot", Some(max_ms(&without, |run| &run.applied)))
-            .budget(Budget::FloorPlus(BEYOND_MS)),
+            .budget(Budget::FloorPlus(BEYOND_MS))
+            .spends(spends),
         Row::lower(SUITE, name("wire to released"), "ms", max_ms(&with, |run| &run.released))
             .floor(longest(&mut noise.iter().copied()))
             .peer("without a snapshot", Some(max_ms(&without, |run| &run.released))),
@@ -268,10 +267,13 @@ pub(super) fn rows(options: &Options) -> Measured<Outcome> {
         let notes = vec!["snapshots under load skipped: they need two cores, and this process may use one".to_owned()];
         return Ok(Outcome { notes, ..Outcome::default() });
     };
-    let rounds = options.rounds.min(ROUNDS_MAX);
+    let rounds = if options.is_brief { 1 } else { options.rounds.min(ROUNDS_MAX) };
     let mut outcome = rows_of(options, cores, Case::new(100, Tier::Memory), rounds)?;
-    for case in [Case::new(100, Tier::Local), Case::new(1024, Tier::Memory)] {
-        outcome.append(rows_of(options, cores, case, 1)?);
+    outcome.append(rows_of(options, cores, Case::new(100, Tier::Local), 1)?);
+    if options.is_brief {
+        outcome.notes.push("snapshot of 1 GiB: not part of `all`, it takes minutes; ticktape-bench recover".to_owned());
+    } else {
+        outcome.append(rows_of(options, cores, Case::new(1024, Tier::Memory), 1)?);
     }
     Ok(outcome)
 }

@@ -22,7 +22,7 @@ const HOPS: usize = 200_000;
 const RELEASE_EVERY: u64 = 64;
 
 /// One end of something that carries a message each way.
-pub(super) trait Link: Send {
+pub(in crate::suites) trait Link {
     /// Sends message `seq`; its bytes carry the number already.
     fn send(&mut self, seq: u64, message: &Message);
     /// Waits for message `seq`, and returns its last word.
@@ -31,7 +31,7 @@ pub(super) trait Link: Send {
 
 /// The word at `at` of a message.
 #[inline]
-pub(super) fn word(message: &Message, at: usize) -> u64 {
+pub(in crate::suites) fn word(message: &Message, at: usize) -> u64 {
     u64::from_le_bytes(message[8 * at..8 * at + 8].try_into().expect("eight bytes"))
 }
 
@@ -64,13 +64,13 @@ impl Link for Slot {
 }
 
 /// Two log rings, one each way.
-pub(super) struct Rings {
+pub(in crate::suites) struct Rings {
     producer: Producer,
     consumer: Consumer,
 }
 
 /// A pair of ends over the two rings that `build` makes.
-pub(super) fn rings(mut build: impl FnMut(RingBuilder) -> Ring) -> (Rings, Rings) {
+pub(in crate::suites) fn rings(mut build: impl FnMut(RingBuilder) -> Ring) -> (Rings, Rings) {
     let mut one = || {
         let mut builder = RingBuilder::new(RingConfig::default());
         builder.consumer("peer");
@@ -118,7 +118,7 @@ mod peer {
         poller: disruptor::EventPoller<Event, disruptor::SingleProducerBarrier>,
     }
 
-    pub(super) fn disruptors() -> (impl Link, impl Link) {
+    pub(super) fn disruptors() -> (impl Link + Send, impl Link + Send) {
         let one = || {
             let builder = disruptor::build_single_producer(EVENTS, || [0; MESSAGE_BYTES / 8], disruptor::BusySpin);
             let (poller, builder) = builder.new_event_poller();
@@ -148,7 +148,11 @@ mod peer {
 }
 
 /// Round trips between two threads, halved.
-pub(super) fn round_trips(cores: Cores, messages: &[Message], (mut near, mut far): (impl Link, impl Link)) -> Latency {
+pub(in crate::suites) fn round_trips(
+    cores: Cores,
+    messages: &[Message],
+    (mut near, mut far): (impl Link + Send, impl Link + Send),
+) -> Latency {
     let ready = AtomicBool::new(false);
     let mut watch = Stopwatch::new(messages.len());
     thread::scope(|scope| {
@@ -201,6 +205,7 @@ pub fn run(options: &Options, cores: Cores) -> Outcome {
             .floor(of(1, value))
             .peer("disruptor", peer(value))
             .hop(&tag)
+            .spends("cache lines on their way between the two cores: perf c2c record target/release/ticktape-bench ring --rounds 1")
     };
     let mean: fn(&Latency) -> f64 = |latency| latency.mean;
     let rows = vec![
@@ -214,7 +219,7 @@ pub fn run(options: &Options, cores: Cores) -> Outcome {
     let percentiles = whose
         .iter()
         .zip(&results)
-        .map(|(whose, rounds)| Percentiles::of("hop one to one, 64 B", whose, rounds))
+        .map(|(whose, rounds)| Percentiles::of("hop one to one, 64 B", *whose, rounds))
         .collect();
     let notes = vec![format!(
         "hops: {HOPS} round trips a round, halved; the floor is one line each way; means leave out what lies beyond p99.99"

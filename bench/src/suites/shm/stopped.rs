@@ -1,25 +1,37 @@
 //! A follower that does not move: the hops of others beside it, against the hops without it.
 
+use std::path::Path;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ticktape_core::Seq;
 
-use super::super::Outcome;
-use super::follow::{Other, ring_dir};
-use super::hop::{rings, round_trips};
-use super::{Message, SUITE, all_sealed};
+use super::other::{Other, Role, say_ready};
+use super::place::{Place, ring_dir};
+use super::{Measured, SUITE, all};
 use crate::args::Options;
 use crate::hop::{Cores, HopTag};
 use crate::latency::{Latency, Percentiles};
 use crate::rounds::{Contestant, Rounds, interleave_with};
 use crate::row::{Budget, Row};
+use crate::suites::Outcome;
+use crate::suites::ring::hop::{rings, round_trips};
+use crate::suites::ring::{Message, all_sealed};
 
 /// The ring that is followed.
-pub(super) const RING: &str = "stopped";
+const RING: &str = "stopped";
 /// Round trips of a round: many laps of the ring, so that the follower is overrun many times.
 const HOPS: usize = 200_000;
 
-fn measure(cores: Cores, messages: &[Message], with_follower: bool) -> Result<Latency, String> {
+/// The other process: follows until it is ended.
+pub(super) fn follow(dir: &Path) -> Measured<()> {
+    let mut follower = Place::Named.follow(dir, RING, Seq::FIRST)?;
+    say_ready()?;
+    while follower.drain(usize::MAX, |_| ()).is_ok() {}
+    Ok(())
+}
+
+fn measure(cores: Cores, messages: &[Message], with_follower: bool) -> Measured<Latency> {
     let dir = ring_dir()?;
     let mut names = [RING, "back"].into_iter();
     let mut fault = None;
@@ -34,7 +46,7 @@ fn measure(cores: Cores, messages: &[Message], with_follower: bool) -> Result<La
     if let Some(fault) = fault {
         return Err(fault);
     }
-    let other = if with_follower { Some(Other::start("follow", dir.path(), cores)?) } else { None };
+    let other = if with_follower { Some(Other::start(Role::Follow, dir.path(), cores)?) } else { None };
     if let Some(other) = &other {
         let pid = Pid::from_raw(i32::try_from(other.0.id()).expect("a process id"));
         kill(pid, Signal::SIGSTOP).map_err(|error| format!("the follower can't be stopped: {error}"))?;
@@ -42,14 +54,13 @@ fn measure(cores: Cores, messages: &[Message], with_follower: bool) -> Result<La
     Ok(round_trips(cores, messages, ends))
 }
 
-pub fn run(options: &Options, cores: Cores) -> Result<Outcome, String> {
+/// The row.
+pub(super) fn rows(options: &Options, cores: Cores) -> Measured<Outcome> {
     let messages = all_sealed(HOPS);
-    let mut contestants: Vec<Contestant<'_, Result<Latency, String>>> =
+    let mut contestants: Vec<Contestant<'_, Measured<Latency>>> =
         vec![Box::new(|| measure(cores, &messages, true)), Box::new(|| measure(cores, &messages, false))];
     let mut tag = HopTag::default();
-    let results = interleave_with(options.rounds, &mut contestants, || tag.probe(cores));
-    let results =
-        results.into_iter().map(|rounds| rounds.into_iter().collect()).collect::<Result<Vec<Vec<Latency>>, _>>()?;
+    let results = all(interleave_with(options.rounds, &mut contestants, || tag.probe(cores)))?;
     let of = |at: usize| -> Rounds { results[at].iter().map(|latency| latency.quantile(0.99)).collect() };
     let name = "hop one to one beside a stopped follower";
     let row =
