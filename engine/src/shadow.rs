@@ -68,24 +68,42 @@ impl Covered {
 
 /// Up to where a replica may apply what it has: one word from who hears the leader to who computes the state. Only grows.
 #[derive(Clone, Debug)]
-pub struct Committed(Arc<AtomicU64>);
+pub struct Committed(Arc<CommittedWords>);
+
+#[derive(Debug)]
+struct CommittedWords {
+    seq: AtomicU64,
+    /// When the leader spoke last, as far as is known here; 0 for never.
+    leader_spoke_at: AtomicU64,
+}
 
 impl Committed {
     /// Nothing after `seq` yet.
     pub fn new(seq: Seq) -> Self {
-        Committed(Arc::new(AtomicU64::new(seq.0)))
+        Committed(Arc::new(CommittedWords { seq: AtomicU64::new(seq.0), leader_spoke_at: AtomicU64::new(0) }))
+    }
+
+    /// The leader has spoken, at `at`.
+    pub fn hear_leader(&self, at: Nanos) {
+        // Relaxed, as is the load: it stands for itself.
+        self.0.leader_spoke_at.fetch_max(at, Ordering::Relaxed);
+    }
+
+    /// When the leader spoke last, as far as is known here; 0 for never.
+    pub fn leader_spoke_at(&self) -> Nanos {
+        self.0.leader_spoke_at.load(Ordering::Relaxed)
     }
 
     /// Everything up to `seq` is.
     pub fn raise(&self, seq: Seq) {
         // Release pairs with the Acquire in `get`: whoever sees what is committed sees the epoch that it is of, too, in the log's table of
         // them. The frames come by the ring or the disk.
-        self.0.fetch_max(seq.0, Ordering::Release);
+        self.0.seq.fetch_max(seq.0, Ordering::Release);
     }
 
     /// The last that is.
     pub fn get(&self) -> Seq {
-        Seq(self.0.load(Ordering::Acquire))
+        Seq(self.0.seq.load(Ordering::Acquire))
     }
 }
 

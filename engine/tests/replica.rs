@@ -255,7 +255,7 @@ fn numbers_that_datagrams_alone_name_cost_a_catch_up_each_and_are_named() {
     assert!(named.word.contains("the log has no more"), "{named}");
 
     let lie = Seq(1 << 50);
-    let commit = Commit { stream: status.stream, epoch: status.epoch, log_id: status.log_id, commit: lie };
+    let commit = Commit { stream: status.stream, epoch: status.epoch, log_id: status.log_id, age_ms: 0, commit: lie };
     liar.send_to(&commit.encode(), to).unwrap();
     until(&replica, "a Commit's claim", |status| status.get(Figure::LeaderCommit) == lie.0);
     until(&replica, "the truth", |status| {
@@ -324,6 +324,67 @@ fn a_leader_that_begins_another_log_under_the_same_names_stops_a_running_replica
         let (followed, true_ones) = (frames(own.path()), frames(dir.path()));
         assert!(followed.len() > 50 && true_ones.starts_with(&followed), "{} frames", followed.len());
     }
+}
+
+/// Nobody can be asked where the replica asks: it can't know whose frames these are.
+#[test]
+fn nothing_is_let_in_of_a_feed_whose_leader_does_not_speak_to_the_replica() {
+    let (dir, other, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let a = free_address();
+    let appliance = start(&leader(dir.path(), a));
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    add(&mut client, 50);
+    let replica = follow(&follower(own.path(), a, &appliance));
+    until_level(&replica, &appliance);
+    stop(appliance);
+    let failed = replica.status().get(Figure::CatchUpsFailed);
+
+    let appliance = start(&leader(other.path(), a));
+    let mut client = TestClient::new(appliance.local_addr(), 2);
+    for round in 1..4 {
+        add(&mut client, 300);
+        until(&replica, "asking in vain", |status| status.get(Figure::CatchUpsFailed) >= failed + round);
+    }
+    replica.stop();
+    stop(appliance);
+    let (followed, true_ones) = (frames(own.path()), frames(dir.path()));
+    assert!(followed.len() > 50 && true_ones.starts_with(&followed), "{} frames", followed.len());
+}
+
+/// Hands every packet of `from` on to `to`, but for one in three.
+fn lossy(from: SocketAddrV4, to: SocketAddrV4) {
+    let (near, mut packet) = (UdpSocket::bind(from).unwrap(), [0; 2048]);
+    std::thread::spawn(move || {
+        for turn in 0u32.. {
+            let bytes = near.recv(&mut packet).unwrap_or(0);
+            if !turn.is_multiple_of(3) {
+                let _ = near.send_to(&packet[..bytes], to);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_repair_of_another_log_is_not_taken_whatever_is_missing() {
+    let (dir, other, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (a, b) = (free_address(), free_address());
+    lossy(a, b);
+    let (appliance, foreign) = (start(&leader(dir.path(), a)), start(&leader(other.path(), free_address())));
+    let mut others = TestClient::new(foreign.local_addr(), 2);
+    add(&mut others, 400);
+    let mut config = follower(own.path(), b, &appliance);
+    config.repair.push(foreign.repair_addr().unwrap());
+    let replica = follow(&config);
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    for _ in 0..300 {
+        add(&mut client, 1);
+    }
+    let level = until_level(&replica, &appliance);
+    assert!(level.get(Figure::Requests) > 0, "something was missing: {level}");
+    same_in_the_end(appliance, replica);
+    let (followed, true_ones) = (frames(own.path()), frames(dir.path()));
+    assert!(true_ones.starts_with(&followed), "{} frames", followed.len());
+    stop(foreign);
 }
 
 #[test]

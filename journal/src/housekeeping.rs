@@ -135,7 +135,11 @@ impl<D: Disk> Journal<D> {
                 self.begin(Chore::Preallocate(Spare { file, path, bytes, filled: 0, recycled: false }));
             }
             (Chore::Preallocate(spare), _) => {
-                self.segments.starved = None;
+                // There is space again. What else went wrong while frames wait is over once there is a spare, and not when the next one is begun: a
+                // disk that fails each of them at the same step would never be found out.
+                if !self.segments.wanted || matches!(self.segments.starved, Some(JournalError::NoSpace { .. })) {
+                    self.segments.starved = None;
+                }
                 self.segments.partial = Some(spare);
             }
             (Chore::Fill(mut spare, bytes), Outcome::Transferred(done)) => {
@@ -152,7 +156,7 @@ impl<D: Disk> Journal<D> {
             (Chore::SyncDir(spare), _) => {
                 self.stats.recycled += u64::from(spare.recycled);
                 self.segments.spares.push_back(spare);
-                self.segments.wanted = false;
+                (self.segments.wanted, self.segments.starved) = (false, None);
             }
             (Chore::Discard(spare), _) => self.begin(Chore::Close { file: spare.file }),
             (Chore::FreeSpace, Outcome::Free(bytes)) => self.out_of_space(bytes),

@@ -222,6 +222,15 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
     fn tell(&mut self, now: Nanos) -> usize {
         let Some(reporter) = &mut self.reporter else { return 0 };
         reporter.set_commit(self.commit);
+        reporter.set_age(match &self.role {
+            Role::Leader { .. } if self.last_words.is_none() => 0,
+            // Whoever comes after it is another one.
+            Role::Leader { .. } => u16::MAX,
+            Role::Replica { committed, .. } => {
+                let age_ms = now.saturating_sub(committed.leader_spoke_at()) / 1_000_000;
+                u16::try_from(age_ms).unwrap_or(u16::MAX)
+            }
+        });
         let mut told = 0;
         while self.tx.reserve().is_some() {
             let Some((to, commit)) = reporter.poll_transmit(now) else { break };

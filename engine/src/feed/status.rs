@@ -8,7 +8,7 @@
 //! | 4 | 4 | crc | u32 |
 //! | 8 | 1 | version | u8 |
 //! | 9 | 1 | type | u8 |
-//! | 10 | 2 | reserved | u16 |
+//! | 10 | 2 | age_ms | u16 |
 //! | 12 | 4 | stream | u32 |
 //! | 16 | 8 | epoch | u64 |
 //! | 24 | 8 | log_id | u64 |
@@ -35,8 +35,8 @@ pub const CRC: usize = 4;
 pub const VERSION_AT: usize = 8;
 /// Offset of the type.
 pub const TYPE: usize = 9;
-/// Offset of two zeros.
-pub const RESERVED: usize = 10;
+/// Offset of how long ago the leader spoke, in ms, as a Commit's sender knows; of a Status zero.
+pub const AGE_MS: usize = 10;
 /// Offset of the stream's number, as in the feed's session.
 pub const STREAM: usize = 12;
 /// Offset of the sender's epoch.
@@ -72,7 +72,7 @@ const HEADER_FIELDS: &[Field] = &[
     Field { offset: CRC, bytes: 4, name: "crc" },
     Field { offset: VERSION_AT, bytes: 1, name: "version" },
     Field { offset: TYPE, bytes: 1, name: "type" },
-    Field { offset: RESERVED, bytes: 2, name: "reserved" },
+    Field { offset: AGE_MS, bytes: 2, name: "age_ms" },
     Field { offset: STREAM, bytes: 4, name: "stream" },
     Field { offset: EPOCH, bytes: 8, name: "epoch" },
     Field { offset: LOG_ID, bytes: 8, name: "log_id" },
@@ -97,7 +97,7 @@ pub const TABLES: [Table; 3] = [
 /// The types by number, as WIRE.md lists them.
 pub const TYPES: [(u8, &str); 2] = [(TYPE_STATUS, "Status"), (TYPE_COMMIT, "Commit")];
 
-const _: () = assert!(CRC + 4 == VERSION_AT && RESERVED + 2 == STREAM && LOG_ID + 8 == HEADER_BYTES);
+const _: () = assert!(CRC + 4 == VERSION_AT && AGE_MS + 2 == STREAM && LOG_ID + 8 == HEADER_BYTES);
 const _: () = assert!(APPLIED_SEQ + 8 == STATUS_BYTES && COMMIT_SEQ + 8 == COMMIT_BYTES);
 const _: () = assert!(STATUS_BYTES != super::MoldRequest::BYTES && COMMIT_BYTES != super::MoldRequest::BYTES);
 
@@ -115,7 +115,7 @@ pub enum StatusError {
     Version,
     /// A type that is not expected here.
     Type,
-    /// A reserved byte is not zero.
+    /// A Status with an age.
     Reserved,
     /// A stream or an epoch that no feed's session can have, an epoch or a replica of 0, or a seq of 2^63 or above.
     Field,
@@ -160,7 +160,7 @@ impl fmt::Display for StatusError {
             StatusError::Crc => "status datagram whose checksum does not fit",
             StatusError::Version => "status datagram of another version than 2",
             StatusError::Type => "status datagram of a type that does not belong here",
-            StatusError::Reserved => "status datagram with reserved bytes that are not zero",
+            StatusError::Reserved => "status datagram with an age, which only a Commit has",
             StatusError::Field => "status datagram with an impossible stream, epoch or seq",
         })
     }
@@ -207,6 +207,8 @@ pub struct Commit {
     pub epoch: u64,
     /// The identity of the leader's log; 0 where it has none.
     pub log_id: u64,
+    /// How long ago the leader spoke, in ms, as the sender knows: 0 of the leader itself.
+    pub age_ms: u16,
     /// The last seq that is committed; 0 for none.
     pub commit: Seq,
 }
@@ -238,6 +240,9 @@ impl Status {
             durable: Seq(u64_at(bytes, DURABLE_SEQ)),
             applied: Seq(u64_at(bytes, APPLIED_SEQ)),
         };
+        if bytes[AGE_MS..STREAM] != [0; 2] {
+            return Err(StatusError::Reserved);
+        }
         let sound = status.replica != 0 && status.durable <= Seq::MAX && status.applied <= Seq::MAX;
         sound.then_some(status).ok_or(StatusError::Field)
     }
@@ -248,6 +253,7 @@ impl Commit {
     pub fn encode(&self) -> [u8; COMMIT_BYTES] {
         let mut out = [0; COMMIT_BYTES];
         put_u64(&mut out, COMMIT_SEQ, self.commit.0);
+        out[AGE_MS..STREAM].copy_from_slice(&self.age_ms.to_le_bytes());
         seal(&mut out, TYPE_COMMIT, Head { stream: self.stream, epoch: self.epoch, log_id: self.log_id });
         out
     }
@@ -258,7 +264,8 @@ impl Commit {
     /// [`StatusError`], in the order of its variants.
     pub fn decode(bytes: &[u8]) -> Result<Commit, StatusError> {
         let Head { stream, epoch, log_id } = open(bytes, TYPE_COMMIT, COMMIT_BYTES)?;
-        let commit = Commit { stream, epoch, log_id, commit: Seq(u64_at(bytes, COMMIT_SEQ)) };
+        let age_ms = u16::from_le_bytes([bytes[AGE_MS], bytes[AGE_MS + 1]]);
+        let commit = Commit { stream, epoch, log_id, age_ms, commit: Seq(u64_at(bytes, COMMIT_SEQ)) };
         if commit.commit <= Seq::MAX { Ok(commit) } else { Err(StatusError::Field) }
     }
 }
@@ -302,9 +309,6 @@ fn open(bytes: &[u8], packet_type: u8, size: usize) -> Result<Head, StatusError>
     if bytes.len() != size {
         return Err(StatusError::Size);
     }
-    if bytes[RESERVED..STREAM] != [0; 2] {
-        return Err(StatusError::Reserved);
-    }
     let (stream, epoch) = (u32_at(bytes, STREAM), u64_at(bytes, EPOCH));
     if stream > STREAM_MAX || epoch == 0 || epoch > u64::from(EPOCH_MAX) {
         return Err(StatusError::Field);
@@ -331,7 +335,7 @@ mod tests {
 
     const STATUS: Status =
         Status { stream: 1, epoch: 3, log_id: 5, replica: 7, number: 258, durable: Seq(0x0102), applied: Seq(0x0101) };
-    const COMMIT: Commit = Commit { stream: 1, epoch: 3, log_id: 5, commit: Seq(0x0102) };
+    const COMMIT: Commit = Commit { stream: 1, epoch: 3, log_id: 5, age_ms: 0, commit: Seq(0x0102) };
 
     #[test]
     fn golden_bytes() {
@@ -365,7 +369,7 @@ mod tests {
         assert_eq!(with(&set(VERSION_AT, 1), true), Err(StatusError::Version));
         assert_eq!(with(&set(TYPE, TYPE_COMMIT), true), Err(StatusError::Type));
         assert_eq!(with(&|bytes| bytes.push(0), true), Err(StatusError::Size));
-        assert_eq!(with(&set(RESERVED + 1, 1), true), Err(StatusError::Reserved));
+        assert_eq!(with(&set(AGE_MS + 1, 1), true), Err(StatusError::Reserved));
         assert_eq!(with(&set(STREAM + 3, 1), true), Err(StatusError::Field));
         assert_eq!(with(&set(EPOCH, 0), true), Err(StatusError::Field));
         assert_eq!(with(&set(EPOCH + 7, 1), true), Err(StatusError::Field));
@@ -388,11 +392,11 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_reads_back(
-            stream in 0..=STREAM_MAX, epoch in 1..=u64::from(EPOCH_MAX), log_id: u64, replica in 1u64.., number: u64, durable in 0..1u64 << 63, applied in 0..1u64 << 63
+            stream in 0..=STREAM_MAX, epoch in 1..=u64::from(EPOCH_MAX), log_id: u64, replica in 1u64.., number: u64, durable in 0..1u64 << 63, applied in 0..1u64 << 63, age_ms: u16
         ) {
             let status = Status { stream, epoch, log_id, replica, number, durable: Seq(durable), applied: Seq(applied) };
             prop_assert_eq!(Status::decode(&status.encode()), Ok(status));
-            let commit = Commit { stream, epoch, log_id, commit: Seq(durable) };
+            let commit = Commit { stream, epoch, log_id, age_ms, commit: Seq(durable) };
             prop_assert_eq!(Commit::decode(&commit.encode()), Ok(commit));
         }
 

@@ -143,6 +143,7 @@ pub struct Followed {
 pub struct Reporter {
     config: ReporterConfig,
     commit: Seq,
+    age_ms: u16,
     followed: Vec<Followed>,
     /// Who follows another log, and has to hear of it: one at a time, as each says so again.
     stranger: Option<SocketAddrV4>,
@@ -162,6 +163,7 @@ impl Reporter {
         Reporter {
             config: *config,
             commit: Seq::ZERO,
+            age_ms: 0,
             followed: Vec::with_capacity(config.replicas_max),
             stranger: None,
             turn: 0,
@@ -226,12 +228,17 @@ impl Reporter {
         self.commit = commit;
     }
 
+    /// The leader spoke so long ago, in ms: 0, unless it is a replica that reports.
+    pub fn set_age(&mut self, age_ms: u16) {
+        self.age_ms = age_ms;
+    }
+
     /// The next Commit to send, and to whom; call until there is none.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<(SocketAddrV4, [u8; COMMIT_BYTES])> {
         self.forget_silent(now);
         let ReporterConfig { stream, epoch, log_id, .. } = self.config;
         let commit = self.commit;
-        let word = Commit { stream, epoch, log_id, commit }.encode();
+        let word = Commit { stream, epoch, log_id, age_ms: self.age_ms, commit }.encode();
         if let Some(stranger) = self.stranger.take() {
             self.counters.commits += 1;
             return Some((stranger, word));

@@ -27,7 +27,7 @@ fn tracker() -> CommitTracker {
 }
 
 fn commit(epoch: u64, commit: u64) -> [u8; COMMIT_BYTES] {
-    Commit { stream: 1, epoch, log_id: LOG_ID, commit: Seq(commit) }.encode()
+    Commit { stream: 1, epoch, log_id: LOG_ID, age_ms: 0, commit: Seq(commit) }.encode()
 }
 
 /// All that is told now.
@@ -117,7 +117,7 @@ fn committed_is_the_lesser_of_the_word_and_what_is_there() {
     tracker.set_verified(MS, Seq(15));
     assert_eq!(tracker.committed(), Seq(15));
     assert_eq!(tracker.on_commit(0, &commit(2, 99)), Err(CommitDrop::StaleEpoch));
-    let foreign = Commit { stream: 2, epoch: 3, log_id: LOG_ID, commit: Seq(99) }.encode();
+    let foreign = Commit { stream: 2, epoch: 3, log_id: LOG_ID, age_ms: 0, commit: Seq(99) }.encode();
     assert_eq!(tracker.on_commit(0, &foreign), Err(CommitDrop::ForeignStream));
     assert_eq!(tracker.on_commit(0, &foreign[1..]), Err(CommitDrop::Malformed(StatusError::Magic)));
     assert_eq!((tracker.counters().commits, tracker.counters().drops.iter().sum::<u64>()), (2, 4));
@@ -128,11 +128,11 @@ fn a_leader_of_another_log_is_told_apart_at_both_ends_whatever_its_epoch() {
     let (mut reporter, mut tracker) = (reporter(2), tracker());
     tracker.set_verified(0, Seq(10));
     for epoch in [1, 3, 9] {
-        let other = Commit { stream: 1, epoch, log_id: 6, commit: Seq(9) };
+        let other = Commit { stream: 1, epoch, log_id: 6, age_ms: 0, commit: Seq(9) };
         assert_eq!(tracker.on_commit(0, &other.encode()), Err(CommitDrop::ForeignLog { log_id: 6 }));
     }
     assert_eq!((tracker.committed(), tracker.word()), (Seq(0), None));
-    let unnamed = Commit { stream: 1, epoch: 3, log_id: 0, commit: Seq(9) };
+    let unnamed = Commit { stream: 1, epoch: 3, log_id: 0, age_ms: 0, commit: Seq(9) };
     assert_eq!(tracker.on_commit(0, &unnamed.encode()), Ok(unnamed), "a log without an identity may be any");
 
     reporter.set_commit(Seq(4));

@@ -168,6 +168,7 @@ pub struct CommitTracker {
     told: Option<(Seq, Seq, u64)>,
     told_at: Nanos,
     heard_at: Option<Nanos>,
+    leader_spoke_at: Option<Nanos>,
     counters: TrackerCounters,
 }
 
@@ -190,6 +191,7 @@ impl CommitTracker {
             told: None,
             told_at: 0,
             heard_at: None,
+            leader_spoke_at: None,
             counters: TrackerCounters::default(),
         }
     }
@@ -228,6 +230,10 @@ impl CommitTracker {
         }
         if are_other_logs(commit.log_id, self.config.log_id) {
             return Err(CommitDrop::ForeignLog { log_id: commit.log_id });
+        }
+        if commit.epoch >= self.epoch {
+            let spoke_at = now.saturating_sub(u64::from(commit.age_ms) * 1_000_000);
+            self.leader_spoke_at = self.leader_spoke_at.max(Some(spoke_at));
         }
         // A reign that was heard of once and never again, and that the log has not come to, may have been a mistake.
         let silence_ns = self.config.silence_ns;
@@ -352,6 +358,11 @@ impl CommitTracker {
             }
             Some(_) => self.told_at.saturating_add(self.config.heartbeat_ns),
         })
+    }
+
+    /// When a leader of this log, in its epoch or a higher one, spoke last, as far as whoever was heard knows.
+    pub fn leader_spoke_at(&self) -> Option<Nanos> {
+        self.leader_spoke_at
     }
 
     /// For how long the leader has said nothing, where that is too long; counted from the first call or word.

@@ -2,8 +2,8 @@
 //!
 //! Order of a poll: take what came on both feeds and from rewinders, go on with a transfer, publish, hear how far it is
 //! durable, tell and be told how far it is committed, ask for what is missing, decide what to do next.
-//! Invariant: nothing of the feed is let in before somebody who has the log has said that this one is its beginning, nor while a leader
-//! says that its log is another one.
+//! Invariant: nothing of the feed is let in before somebody who has the log has said that this one is its beginning, nor when no leader of
+//! this log has spoken lately, or one says that its log is another one; and no repair but from who has just named this log.
 
 mod report;
 mod setup;
@@ -17,7 +17,7 @@ use ticktape_shm::{CommitMark, Watermarks};
 use super::bulk::{Bulk, BulkEnd, BulkProgress};
 use super::claims::Claims;
 use super::door::{Admission, Door, Way};
-use super::other_log::OtherLog;
+use super::other_log::{NAMED_NS, OtherLog};
 use super::status::{Board, Figure, ReplicaState};
 use super::words::Words;
 use crate::feed::status::is_status;
@@ -104,6 +104,12 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     feed_frames: u64,
     bulk_frames: u64,
     foreign_datagrams: u64,
+    /// Repairs of peers that had not just named this log.
+    unnamed: u64,
+    /// When the end of the session was heard last.
+    ended_at: Option<Nanos>,
+    /// Since when frames wait for a word of the leader.
+    unled: Option<Nanos>,
     verdict: Option<Verdict>,
 }
 
@@ -164,6 +170,9 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             feed_frames: 0,
             bulk_frames: 0,
             foreign_datagrams: 0,
+            unnamed: 0,
+            ended_at: None,
+            unled: None,
             verdict: None,
         }
     }
@@ -205,7 +214,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
 
     fn poll_feeds(&mut self, now: Nanos) -> usize {
         let admits = self.admits(now);
-        let Intake { sides, arbiter, door, silent, refused, feed_frames, .. } = self;
+        let Intake { sides, arbiter, door, silent, ended_at, refused, feed_frames, .. } = self;
         let way = Way::Feed { epoch: u64::from(arbiter.session().epoch()) };
         let mut taken = 0;
         for (side, rx) in sides {
@@ -214,6 +223,9 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                     admits && let_in(door, seq, frame, way, refused, feed_frames)
                 });
                 *silent &= matches!(arrival, Arrival::Dropped(_) | Arrival::EndOfSession);
+                if arrival == Arrival::EndOfSession {
+                    *ended_at = Some(now);
+                }
             });
         }
         taken
@@ -231,6 +243,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             refused,
             feed_frames,
             foreign_datagrams,
+            unnamed,
             ..
         } = self;
         let way = Way::Feed { epoch: u64::from(arbiter.session().epoch()) };
@@ -242,6 +255,10 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 other_log.on_word(now, datagram.source, tracker.on_commit(now, datagram.payload));
             } else {
                 let admits = *joined && other_log.stranger(now).is_none();
+                if !other_log.has_named(now, datagram.source) {
+                    *unnamed += 1;
+                    return;
+                }
                 arbiter.on_packet(now, Side::Repair, datagram.payload, |seq, frame| {
                     admits && let_in(door, seq, frame, way, refused, feed_frames)
                 });
@@ -251,7 +268,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
 
     /// Whether frames of the feed are let in.
     fn admits(&self, now: Nanos) -> bool {
-        self.joined && self.other_log.stranger(now).is_none()
+        self.joined && is_led(&self.tracker, self.ended_at, now) && self.other_log.stranger(now).is_none()
     }
 
     fn poll_held(&mut self, now: Nanos) -> usize {
@@ -413,6 +430,9 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         if committed > self.committed.get() {
             self.committed.raise(committed);
         }
+        if let Some(at) = self.tracker.leader_spoke_at() {
+            self.committed.hear_leader(at);
+        }
         let readable = committed.min(durable);
         self.board.set(Figure::Committed, readable.0);
         if readable > self.marked() {
@@ -492,7 +512,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         let needed = needed.filter(|_| !on_claim || self.claims.is_heeded(now));
         let needed = needed.or_else(|| {
             on_claim = false;
-            self.is_uncommitted(now).then_some(ReplicaState::AwaitingCommit)
+            (self.is_unled(now) || self.is_uncommitted(now)).then_some(ReplicaState::AwaitingCommit)
         });
         if let Some(state) = needed.filter(|_| now >= self.rest_until) {
             self.begin_bulk(now, state);
@@ -502,6 +522,20 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
 
     fn heard_commit(&self) -> Seq {
         self.tracker.word().map_or(Seq::ZERO, |(_, commit)| commit)
+    }
+
+    /// Whether frames have come for a while, and no word of the leader, so that nobody knows whose they are.
+    fn is_unled(&mut self, now: Nanos) -> bool {
+        let waits = self.arbiter.held() > 0 && !is_led(&self.tracker, self.ended_at, now);
+        let since = *self.unled.get_or_insert(now);
+        if !waits {
+            self.unled = None;
+        } else if now.saturating_sub(since) >= UNCOMMITTED_NS {
+            self.unled = None;
+            self.words.trouble("the feed goes on, and no leader of this log says that it does");
+            return true;
+        }
+        false
     }
 
     /// Whether nobody has said for a while that what is here is committed. The word over TCP is as good as the leader's own.
@@ -559,6 +593,12 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     pub fn last(&self) -> Seq {
         Seq(self.door.next_seq().0 - 1)
     }
+}
+
+/// Whether a leader of this log has spoken lately, and not stopped since.
+fn is_led(tracker: &CommitTracker, ended_at: Option<Nanos>, now: Nanos) -> bool {
+    let spoke_at = tracker.leader_spoke_at().filter(|at| now <= at.saturating_add(NAMED_NS));
+    spoke_at.is_some_and(|at| ended_at.is_none_or(|ended_at| at > ended_at))
 }
 
 fn let_in(door: &mut Door, seq: u64, frame: &[u8], way: Way, refused: &mut bool, taken: &mut u64) -> bool {

@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) -> bool {
             if let Some((_, commit)) = reporter.poll_transmit(now) {
                 assert_eq!(
                     Commit::decode(&commit),
-                    Ok(Commit { stream: 1, epoch: 3, log_id: LOG_ID, commit: VERIFIED })
+                    Ok(Commit { stream: 1, epoch: 3, log_id: LOG_ID, age_ms: 0, commit: VERIFIED })
                 );
             }
         }
@@ -57,8 +57,9 @@ pub fn seeds() -> Seeds {
     let behind_length = |datagram: &[u8]| [&[datagram.len() as u8], datagram].concat();
     let status =
         Status { stream: 1, epoch: 3, log_id: LOG_ID, replica: 7, number: 9, durable: Seq(90), applied: Seq(80) };
-    let word =
-        |epoch, log_id, commit| behind_length(&Commit { stream: 1, epoch, log_id, commit: Seq(commit) }.encode());
+    let word = |epoch, log_id, commit| {
+        behind_length(&Commit { stream: 1, epoch, log_id, age_ms: 3, commit: Seq(commit) }.encode())
+    };
     let commit = |epoch, commit| word(epoch, LOG_ID, commit);
     let stranger = Status { log_id: 6, replica: 9, ..status };
     let statuses = [status, Status { replica: 8, ..status }, Status { number: 10, ..status }, stranger];

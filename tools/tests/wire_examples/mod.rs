@@ -59,7 +59,7 @@ fn made() -> Vec<(&'static str, Vec<u8>)> {
         ("feed log request", ask_log_identity(1).encode().to_vec()),
         ("feed log identity", feed_log_identity()),
         ("status", status()),
-        ("commit word", Commit { stream: 1, epoch: 3, log_id: 5, commit: Seq(258) }.encode().to_vec()),
+        ("commit word", Commit { stream: 1, epoch: 3, log_id: 5, age_ms: 0, commit: Seq(258) }.encode().to_vec()),
         ("catch-up hello", catchup_hello()),
         ("catch-up up to", catchup(&Message::UpTo(UpTo { next: Seq(10), commit: Seq(12), epoch: 3 }))),
         ("anchor", anchor()),

@@ -69,6 +69,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             ("feed_frames", self.feed_frames),
             ("bulk_frames", self.bulk_frames),
             ("datagrams_of_strangers", self.foreign_datagrams),
+            ("repairs_of_unnamed_logs", self.unnamed),
         ];
         let counters = self.arbiter.counters();
         let [a, b, repair] = counters.sides;
