@@ -258,7 +258,7 @@ pub struct RunArgs {
     /// The interface for XDP; kernel UDP takes none, but an address of it as --listen
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
-    /// Under which name `top` finds what it measures; ticktape-PORT where not given
+    /// Under which name `top` finds what it measures; ticktape-PORT where not given, and none where the port is 0
     #[arg(long, value_name = "NAME", conflicts_with = "no_metrics")]
     pub metrics: Option<String>,
     /// Show nobody what it measures

@@ -289,6 +289,18 @@ fn what_the_appliance_never_answers_is_lost_and_said_so() {
 }
 
 #[test]
+fn load_for_another_service_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let appliance = Appliance::start("counter", dir.path());
+    let args = ["--service", "orderbook", "--rate", "2000", "--seconds", "1", "--warmup", "0"];
+    let output = load(&appliance, &args);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("was answered: orderbook is what was sent, --service names what runs there"), "{said}");
+    appliance.stop();
+}
+
+#[test]
 fn flows_come_from_orders_journals_captures_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let orders = dir.path().join("orders.bin.gz");

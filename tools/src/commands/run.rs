@@ -167,11 +167,9 @@ fn config(args: RunArgs) -> Result<ApplianceConfig, Failure> {
         }
         None => {}
     }
-    let by_port = || match config.listen.port() {
-        0 => format!("ticktape-{}", std::process::id()),
-        port => format!("ticktape-{port}"),
-    };
-    config.metrics = (!args.no_metrics).then(|| args.metrics.or(config.metrics).unwrap_or_else(by_port));
+    // What has whichever port is free would leave a file of its own behind each time that it is killed.
+    let by_port = Some(config.listen.port()).filter(|&port| port != 0).map(|port| format!("ticktape-{port}"));
+    config.metrics = args.metrics.or(config.metrics).or(by_port).filter(|_| !args.no_metrics);
     config.ring.name = args.ring.or(config.ring.name);
     config.ring.dir = args.ring_dir.unwrap_or(config.ring.dir);
     config.ring.bytes = args.ring_bytes.unwrap_or(config.ring.bytes);

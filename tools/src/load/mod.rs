@@ -127,6 +127,10 @@ fn verdict(ended: &Ended, summary: &Summary) -> Result<(), Failure> {
     let counts = &summary.counts;
     match &ended.end {
         End::Over(why) => Err(Failure::failed(why)),
+        End::Silence | End::Complete if counts.answered == 0 && counts.lost > 0 => Err(Failure::failed(format!(
+            "none of {} messages was answered: {} is what was sent, --service names what runs there",
+            counts.wanted, summary.options.service
+        ))),
         End::Silence => Err(Failure::failed(format!(
             "the appliance stopped answering: {} of {} messages were not answered",
             counts.lost, counts.wanted
