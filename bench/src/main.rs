@@ -51,7 +51,7 @@ fn run() -> Result<(), String> {
         std::fs::write(path, text + "\n").map_err(|error| format!("--json {}: {error}", path.display()))?;
     }
     if let Some(path) = &args.markdown {
-        let command = format!("cargo run --release -p ticktape-bench -- {}", arguments.join(" "));
+        let command = format!("{}{}", markdown::cargo_run(), arguments.join(" "));
         let options = format!(" --rounds {}", args.options.rounds);
         let text = markdown::document(&header, &command, &options, &sections);
         std::fs::write(path, text).map_err(|error| format!("--markdown {}: {error}", path.display()))?;

@@ -21,6 +21,12 @@ pub struct Section {
     pub meanwhile: Meanwhile,
 }
 
+/// What runs this program, built as it is here, before its own arguments.
+pub fn cargo_run() -> String {
+    let features = if cfg!(feature = "iceoryx2") { " --features iceoryx2" } else { "" };
+    format!("cargo run --release -p ticktape-bench{features} -- ")
+}
+
 /// The document. `command` is what was asked of the program, `options` those of its options that each suite has to be given, too.
 pub fn document(header: &Header, command: &str, options: &str, sections: &[Section]) -> String {
     let mut out = String::new();
@@ -58,7 +64,7 @@ fn budget_table(out: &mut String, sections: &[Section]) {
 fn suite(out: &mut String, section: &Section, options: &str) {
     let Section { suite, outcome, meanwhile } = section;
     let name = suite.name();
-    let command = format!("cargo run --release -p ticktape-bench -- {name}{options}");
+    let command = format!("{}{name}{options}", cargo_run());
     let _ = writeln!(out, "## {name}\n\n`{command}` ({meanwhile})\n");
     let heads = ["row", "ours", "worst", "floor", "peer", "unit", "ratio", "budget", "holds", "hop"];
     table(out, &heads, outcome.rows.iter().map(cells));
@@ -112,7 +118,7 @@ mod tests {
     fn a_suite_has_its_command_its_rows_and_its_notes() {
         let mut out = String::new();
         suite(&mut out, &section(), " --rounds 3");
-        assert!(out.contains("`cargo run --release -p ticktape-bench -- core --rounds 3` (1.5 s)"), "{out}");
+        assert!(out.contains(&format!("`{}core --rounds 3` (1.5 s)", cargo_run())), "{out}");
         let row = "| frame: seal in place \\| 64 B | 16.00 | 16.00 | 8.00 | - | ns | 2.00 | &lt;= 15 ns | SHORT |  |";
         assert!(out.contains(row), "{out}");
         assert!(out.contains("- a &lt;note>\n"), "{out}");

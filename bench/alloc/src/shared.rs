@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::MmapRaw;
 
@@ -28,8 +28,9 @@ impl SharedWords {
         assert!(map.len() >= words * size_of::<u64>(), "the file was just made long enough");
         let mapped = SharedWords { map, words };
         // Faults every page in now: a fault in a measurement would look like the memory's own latency.
+        // A write, so that pages are there for writers, too; adding nothing would be one that an optimiser leaves out.
         mapped.words().iter().step_by(512).for_each(|word| {
-            word.fetch_add(0, std::sync::atomic::Ordering::Relaxed);
+            let _ = std::hint::black_box(word.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed));
         });
         Ok(mapped)
     }
@@ -46,7 +47,6 @@ impl SharedWords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::Ordering;
 
     #[test]
     fn two_mappings_of_a_file_are_the_same_words() {
