@@ -21,7 +21,7 @@ use super::other_log::{NAMED_NS, OtherLog};
 use super::status::{Board, Figure, ReplicaState};
 use super::words::Words;
 use crate::feed::status::is_status;
-use crate::feed::{Arbiter, ArbiterConfig, Arrival, CommitTracker, FeedEvent, Side, TrackerConfig};
+use crate::feed::{Arbiter, ArbiterConfig, Arrival, CommitTracker, FeedEvent, MoldPacket, Side, TrackerConfig};
 use crate::shadow::Committed;
 
 pub use report::LIVE_WITHIN_FRAMES;
@@ -244,6 +244,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             feed_frames,
             foreign_datagrams,
             unnamed,
+            ended_at,
             ..
         } = self;
         let way = Way::Feed { epoch: u64::from(arbiter.session().epoch()) };
@@ -255,12 +256,14 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 other_log.on_word(now, datagram.source, tracker.on_commit(now, datagram.payload));
             } else {
                 let admits = *joined && other_log.stranger(now).is_none();
+                // What of the feed waited behind it is let in by the feed's own rule.
+                let last = if is_led(tracker, *ended_at, now) { u64::MAX } else { last_of(datagram.payload) };
                 if !other_log.has_named(now, datagram.source) {
                     *unnamed += 1;
                     return;
                 }
                 arbiter.on_packet(now, Side::Repair, datagram.payload, |seq, frame| {
-                    admits && let_in(door, seq, frame, way, refused, feed_frames)
+                    admits && seq <= last && let_in(door, seq, frame, way, refused, feed_frames)
                 });
             }
         })
@@ -592,6 +595,14 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     /// The last frame that was let in.
     pub fn last(&self) -> Seq {
         Seq(self.door.next_seq().0 - 1)
+    }
+}
+
+/// The number of a packet's last message; 0 where it has none.
+fn last_of(packet: &[u8]) -> u64 {
+    match MoldPacket::parse(packet) {
+        Ok(MoldPacket::Messages { sequence, count, .. }) => sequence.saturating_add(u64::from(count)) - 1,
+        _ => 0,
     }
 }
 
