@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ticktape_core::{Frame, Seq};
 use ticktape_journal::{Disk, FileDisk, JournalError, JournalReader};
+use ticktape_shm::layout::Header;
 use ticktape_shm::{AttachError, FollowError, Follower, Horizon};
 
 /// Why a tail can't go on.
@@ -235,6 +236,11 @@ impl<D: Disk> Tail<D> {
     /// The frame that comes next.
     pub fn next_seq(&self) -> Seq {
         self.next_seq
+    }
+
+    /// The fixed words of the ring that it is attached to at the moment.
+    pub fn ring_header(&self) -> &Header {
+        self.ring.header()
     }
 
     /// What the ring's writer says is durable.

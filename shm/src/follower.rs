@@ -119,6 +119,11 @@ impl Tap {
         )
     }
 
+    /// The ring's fixed words.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
     /// A read-only descriptor of a memfd ring, to be handed to another process. `None` for rings of other kinds.
     ///
     /// # Errors

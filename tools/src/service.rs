@@ -211,6 +211,9 @@ pub trait AnyReplica {
     /// Where it serves others, if it does.
     fn repair_addr(&self) -> Option<SocketAddrV4>;
 
+    /// Where what it measures can be read, for people.
+    fn metrics_place(&self) -> &str;
+
     /// Stops it.
     fn stop(self: Box<Self>) -> Report;
 }
@@ -231,6 +234,10 @@ where
 
     fn repair_addr(&self) -> Option<SocketAddrV4> {
         Replica::repair_addr(self)
+    }
+
+    fn metrics_place(&self) -> &str {
+        Replica::metrics_place(self)
     }
 
     fn stop(self: Box<Self>) -> Report {

@@ -232,8 +232,18 @@ fn a_replica_behind_a_lossy_feed_comes_to_the_same_digests_and_reports() {
     });
     leader.until("the repair port", |line| line.starts_with("repair ").then_some(()));
     let (feed, repair) = (format!("{a_out},{b_out}"), repair.to_string());
-    let args =
-        ["follow", "--feed", &feed, "--repair", &repair, "--dir", own.to_str().unwrap(), "--snapshots", "--json"];
+    let args = [
+        "follow",
+        "--feed",
+        &feed,
+        "--repair",
+        &repair,
+        "--dir",
+        own.to_str().unwrap(),
+        "--snapshots",
+        "--json",
+        "--no-metrics",
+    ];
     let mut replica = Process::start(&args);
     let state = |line: &str| serde_json::from_str::<Value>(line).ok().map(|line| line["state"].clone());
     replica.until("being live", |line| (state(line)? == "live").then_some(()));
@@ -305,7 +315,8 @@ fn a_replica_that_was_stopped_for_a_while_recovers_by_itself() {
     let (journal, own) = (dir.path().join("journal"), dir.path().join("replica"));
     let (mut leader, mut client) = counting(&journal, &a, &repair, 1);
     let own = own.to_str().unwrap();
-    let args = ["follow", "--service", "counter", "--feed", &a, "--repair", &repair, "--dir", own, "--json"];
+    let args =
+        ["follow", "--service", "counter", "--feed", &a, "--repair", &repair, "--dir", own, "--json", "--no-metrics"];
     let mut replica = Process::start(&args);
     replica.until("being live", |line| is_live(line).then_some(()));
     let mut total = add(&mut client, |sent| sent < 1_000);
@@ -335,7 +346,8 @@ fn a_leader_killed_and_begun_anew_on_an_empty_directory_mixes_nothing_into_a_run
     let (a, repair) = (free_address().to_string(), free_address().to_string());
     let (journal, away, own) = (dir.path().join("journal"), dir.path().join("away"), dir.path().join("replica"));
     let own = own.to_str().unwrap();
-    let args = ["follow", "--service", "counter", "--feed", &a, "--repair", &repair, "--dir", own, "--json"];
+    let args =
+        ["follow", "--service", "counter", "--feed", &a, "--repair", &repair, "--dir", own, "--json", "--no-metrics"];
     let (leader, mut client) = counting(&journal, &a, &repair, 1);
     let mut replica = Process::start(&args);
     let total = add(&mut client, |sent| sent < 10);

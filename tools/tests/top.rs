@@ -1,9 +1,10 @@
 //! `ticktape top`: an appliance looked at from another process.
 
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use ticktape::Service;
@@ -25,12 +26,17 @@ struct Running {
 
 impl Running {
     fn start(dir: &tempfile::TempDir, name: &str) -> Self {
+        Self::start_with(dir, name, &[])
+    }
+
+    fn start_with(dir: &tempfile::TempDir, name: &str, more: &[&str]) -> Self {
         let dir = dir.path().join("journal");
         let name = format!("{name}-{}", std::process::id());
         let args = ["run", "--service", "counter", "--dir", dir.to_str().unwrap(), "--listen", "127.0.0.1:0"];
         let mut child = Command::new(env!("CARGO_BIN_EXE_ticktape"))
             .args(args)
             .args(["--metrics", &name])
+            .args(more)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -46,8 +52,29 @@ impl Running {
     }
 
     fn signal(&mut self, signal: &str) {
-        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
-        self.child.wait().unwrap();
+        end(&mut self.child, signal);
+    }
+}
+
+fn end(child: &mut Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    child.wait().unwrap();
+}
+
+/// Something that follows, killed when dropped.
+struct Following(Child);
+
+impl Following {
+    fn start(args: &[&str]) -> Self {
+        let program = env!("CARGO_BIN_EXE_ticktape");
+        Following(Command::new(program).arg("follow").args(args).stdout(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -62,6 +89,100 @@ fn look(name: &str) -> Value {
     let output = ticktape(&["top", name, "--once", "--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Looks until what is seen is `wanted`.
+fn look_until(name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let begun = Instant::now();
+    loop {
+        let output = ticktape(&["top", name, "--once", "--json"]);
+        // Who has just begun may have no name yet.
+        if let Some(seen) = serde_json::from_slice(&output.stdout).ok().filter(&wanted) {
+            return seen;
+        }
+        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(begun.elapsed() < PATIENCE, "{said}");
+    }
+}
+
+fn add(address: SocketAddrV4, session: u64, times: u64) {
+    let options = Options { session, schema: counter::Counter::SCHEMA_VERSION, ..Options::default() };
+    let mut client = BlockingClient::connect(address, &options, PATIENCE).unwrap();
+    for _ in 0..times {
+        client.submit(&counter::Command::Add(2), PATIENCE).unwrap();
+    }
+    client.flush(PATIENCE).unwrap();
+}
+
+#[test]
+fn followers_of_the_ring_are_seen_while_they_live_and_one_that_was_killed_needs_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ring_dir, ring) = (dir.path().to_str().unwrap(), format!("top-ring-{}", std::process::id()));
+    let ring_args = ["--ring", &ring, "--ring-dir", ring_dir];
+    let mut running = Running::start_with(&dir, "top-followed", &ring_args);
+    let journal = dir.path().join("journal");
+    let with_state = [&ring_args[..], &["--journal", journal.to_str().unwrap(), "--service", "counter"]].concat();
+    let level = |look: &Value, name: &str| {
+        let followers = look["followers"].as_array().unwrap();
+        let mut named = followers.iter().filter(|follower| follower["name"] == name);
+        named.any(|follower| follower["seq"] == look["progress"]["sequenced"] && follower["behind"] == 0)
+    };
+    let (first, second) = (format!("{ring}-follower-1"), format!("{ring}-follower-2"));
+    let mut killed = Following::start(&ring_args);
+    look_until(&running.name, |look| level(look, &first));
+    let mut other = Following::start(&with_state);
+    add(running.address, 2, 100);
+    let seen = look_until(&running.name, |look| {
+        level(look, &first) && level(look, &second) && look["counters"]["sequencer.commands"] == 100
+    });
+    assert_eq!((&seen["followers"][0]["overruns"], &seen["followers"][0]["frames_lost"]), (&0.into(), &0.into()));
+
+    end(&mut killed.0, "-KILL");
+    let seen = look_until(&running.name, |look| look["followers"].as_array().unwrap().len() == 1);
+    assert_eq!(seen["followers"][0]["name"], second[..]);
+    let mut next = Following::start(&ring_args);
+    look_until(&running.name, |look| level(look, &first) && level(look, &second));
+    end(&mut next.0, "-TERM");
+    end(&mut other.0, "-TERM");
+    let seen = look(&running.name);
+    assert_eq!(seen["followers"], Value::Array(vec![]), "{seen}");
+    assert!(!Path::new("/dev/shm").join(format!("{first}.metrics")).exists(), "nothing is left");
+    running.signal("-TERM");
+}
+
+#[test]
+fn a_replica_is_seen_as_an_appliance_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().to_string();
+    let (feed, repair, serve) = (free(), free(), free());
+    let mut running = Running::start_with(&dir, "top-leader", &["--feed", &feed, "--repair", &repair]);
+    add(running.address, 1, 50);
+    let (own, name) = (dir.path().join("replica"), format!("top-replica-{}", std::process::id()));
+    let (ring, ring_dir) = (format!("{name}-ring"), dir.path().to_str().unwrap());
+    let args = ["--service", "counter", "--feed", &feed, "--repair", &repair, "--serve", &serve];
+    let more = ["--dir", own.to_str().unwrap(), "--metrics", &name, "--ring", &ring, "--ring-dir", ring_dir];
+    let mut replica = Following::start(&[&args[..], &more].concat());
+    look_until(&name, |look| look["state"] == "live" && look["progress"]["applied"].as_u64() > Some(50));
+    let mut follower = Following::start(&["--ring", &ring, "--ring-dir", ring_dir]);
+    look_until(&name, |look| !look["followers"].as_array().unwrap().is_empty());
+    add(running.address, 2, 100);
+    let seen = look_until(&name, |look| {
+        let progress = |of: &str| look["progress"][of].as_u64();
+        let head = progress("leader's commit");
+        let all = ["received", "durable", "committed", "applied"];
+        let is_level = head > Some(150) && all.into_iter().all(|of| progress(of) == head);
+        is_level && look["followers"][0]["seq"].as_u64() == head && look["counters"]["replica.feed_frames"].is_u64()
+    });
+    assert_eq!((&seen["service"], &seen["epoch"]), (&"counter".into(), &1.into()), "{seen}");
+    assert_eq!((&seen["levels"]["replica.commit_lag"], &seen["levels"]["replica.ring_frames"]), (&0.into(), &0.into()));
+    assert!(seen["counters"]["replica.bulk_frames"].as_u64() >= Some(50), "{seen}");
+    assert!(seen["counters"]["intake.commits_heard"].as_u64() > Some(0), "{seen}");
+    let leader = look_until(&running.name, |look| look["replicas"] == 1);
+    assert_eq!(leader["state"], Value::Null);
+    [&mut follower, &mut replica].into_iter().for_each(|of| end(&mut of.0, "-TERM"));
+    let gone = ticktape(&["top", &name, "--once"]);
+    assert_eq!(gone.status.code(), Some(2), "it leaves nothing behind");
+    running.signal("-TERM");
 }
 
 #[test]

@@ -524,8 +524,9 @@ where
         cores: Vec::new(),
         figures: exporter.figures_of(StageName::FeedServer.as_str(), &feed_server::Figured::tell_none).ok(),
     });
+    exporter.ring(ring.tap.header())?;
+    exporter.publish()?;
     choices.metrics = exporter.describe();
-    let metrics = exporter.publish()?;
     let appliance = Appliance {
         lifecycle,
         threads: Vec::new(),
@@ -540,7 +541,7 @@ where
         recovered_to: last,
         choices,
         part,
-        metrics,
+        metrics: exporter.into_metrics(),
     };
     Ok((stages, Beside { figures, shadow, server, recorder: None }, appliance))
 }

@@ -1,4 +1,4 @@
-//! What stages count, told to whoever looks at the appliance's metrics.
+//! What stages count, told to whoever looks at the metrics of an appliance or a replica.
 //!
 //! Latencies are there as they are counted. Counters are copied now and then, by the thread whose they are: a few relaxed stores each ten
 //! milliseconds, and nothing on the way of a message.
@@ -7,7 +7,8 @@ use std::path::Path;
 
 use ticktape_core::{Nanos, Seq};
 use ticktape_shm::DEFAULT_DIR;
-use ticktape_shm::metrics::{Figures, Kind, LatencyRecorder, Metrics, MetricsError};
+use ticktape_shm::layout::Header;
+use ticktape_shm::metrics::{Figures, Kind, LatencyRecorder, Metrics, MetricsError, MetricsReader};
 
 use super::stage::Stage;
 use crate::metrics::{Arrivals, Recorders, StageLatency};
@@ -15,7 +16,11 @@ use crate::metrics::{Arrivals, Recorders, StageLatency};
 /// Between two copies of a stage's counters, in ns: more often than anybody looks.
 const EXPORT_NS: u64 = 10_000_000;
 
-/// Metrics of an appliance while it is put together.
+/// The group of what is known of the log ring, and its figure.
+const RING: &str = "ring";
+const RING_CREATED_NS: &str = "created_ns";
+
+/// Metrics of an appliance while it is put together, or of a replica as long as it lives.
 pub(super) struct Exporter {
     metrics: Metrics,
     /// Why they have no name, where one was wanted.
@@ -26,11 +31,24 @@ impl Exporter {
     /// Under a name, or in memory of this process, also where the name is not to be had: an appliance serves without being looked at.
     pub(super) fn new(name: Option<&str>, service: &str, epoch: u32) -> Result<Self, MetricsError> {
         let epoch = u64::from(epoch);
-        let named = name.map(|name| Metrics::named(Path::new(DEFAULT_DIR), name, service, epoch)).transpose();
+        let named = name.map(|name| Metrics::named(Path::new(DEFAULT_DIR), name, service, epoch));
+        Self::or_in_memory(named, || Metrics::heap(service, epoch))
+    }
+
+    /// As [`Exporter::new`], for whoever has figures alone, and is in whichever epoch they say.
+    pub(super) fn of_figures(name: Option<&str>, service: &str) -> Result<Self, MetricsError> {
+        let named = name.map(|name| Metrics::named_of_figures(Path::new(DEFAULT_DIR), name, service, 0));
+        Self::or_in_memory(named, || Metrics::heap_of_figures(service, 0))
+    }
+
+    fn or_in_memory(
+        named: Option<Result<Metrics, MetricsError>>,
+        in_memory: impl FnOnce() -> Result<Metrics, MetricsError>,
+    ) -> Result<Self, MetricsError> {
         let (metrics, why) = match named {
-            Ok(Some(metrics)) => (metrics, None),
-            Ok(None) => (Metrics::heap(service, epoch)?, None),
-            Err(error) => (Metrics::heap(service, epoch)?, Some(error.to_string())),
+            Some(Ok(metrics)) => (metrics, None),
+            Some(Err(error)) => (in_memory()?, Some(error.to_string())),
+            None => (in_memory()?, None),
         };
         Ok(Exporter { metrics, why })
     }
@@ -68,10 +86,31 @@ impl Exporter {
         Ok(StageFigures { figures: self.metrics.figures(name, named)?, due_at: 0 })
     }
 
-    /// Shows them to others. They are there for as long as what is returned.
-    pub(super) fn publish(mut self) -> Result<Metrics, MetricsError> {
-        self.metrics.publish()?;
-        Ok(self.metrics)
+    /// Which ring others may follow: so are those found that do.
+    pub(super) fn ring(&mut self, ring: &Header) -> Result<(), MetricsError> {
+        let tell_all = |tell: Tell<'_>| tell(RING_CREATED_NS, LEVEL, ring.created_ns);
+        self.figures_of(RING, &tell_all)?.export(0, tell_all);
+        Ok(())
+    }
+
+    /// Shows them to others.
+    pub(super) fn publish(&mut self) -> Result<(), MetricsError> {
+        self.metrics.publish()
+    }
+
+    /// They are shown for as long as what is returned is there.
+    pub(super) fn into_metrics(self) -> Metrics {
+        self.metrics
+    }
+
+    /// A look at them from within.
+    pub(super) fn reader(&self) -> MetricsReader {
+        self.metrics.reader()
+    }
+
+    /// Says that whoever is measured lives.
+    pub(super) fn heartbeat(&self) -> Heartbeat {
+        Heartbeat::of(&self.metrics)
     }
 }
 

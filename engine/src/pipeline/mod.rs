@@ -17,6 +17,7 @@ pub mod recovery;
 mod replica;
 pub mod replica_cut;
 mod replica_executor;
+mod replica_metrics;
 pub mod replica_parts;
 mod replica_plan;
 pub mod replica_reset;

@@ -11,14 +11,17 @@ use ticktape_core::{Seq, Service};
 use ticktape_journal::{Binding, FileDisk, NativeDisk};
 use ticktape_nic::udp::{UdpRx, UdpTx};
 use ticktape_nic::{Nic, UdpConfig, UdpNic};
-use ticktape_tuning::pin;
+use ticktape_shm::metrics::MetricsReader;
+use ticktape_tuning::{clock, pin};
 
 use super::appliance::Report;
 use super::core_thread::{Closed, Core, Idle, prepare, run_core};
+use super::exporter::StageFigures;
 use super::feed_server;
 use super::plan::StageName;
 use super::replica_cut;
-use super::replica_executor::{self, Asked};
+use super::replica_executor::{self, Asked, Figured};
+use super::replica_metrics::ReplicaMetrics;
 use super::replica_parts::{Me, Parts, assemble, open_log};
 use super::replica_plan::{ReplicaPlan, ThreadPlace};
 use super::replica_reset as reset;
@@ -53,6 +56,8 @@ pub struct Replica<S: Service> {
     fault: Arc<Mutex<Option<String>>>,
     asked: mpsc::Sender<Asked<S>>,
     repair_addr: Option<SocketAddrV4>,
+    /// Where what it measures can be read, for people, and a look at it.
+    metrics: (String, MetricsReader),
     thread: Option<JoinHandle<Report>>,
 }
 
@@ -81,6 +86,8 @@ where
         let repair_addr = server.as_ref().map(|ports| ports.udp.local_addr());
         let (asked, asks) = mpsc::channel();
         let (board, stop, fault) = (Board::default(), Arc::new(AtomicBool::new(false)), Arc::default());
+        let metrics = ReplicaMetrics::new(config, S::NAME, &board)?;
+        let seen = (metrics.describe(), metrics.reader());
         let mut keeper = Keeper {
             config: config.clone(),
             service: service.clone(),
@@ -92,6 +99,7 @@ where
             serve: repair_addr,
             log_id: 0,
             epochs: EpochTable::default(),
+            metrics,
             report: Report { stages: Vec::new(), fault: None, errors: Vec::new(), capture: None, warnings: Vec::new() },
         };
         reset::finish(&mut FileDisk::new(), &config.dir).map_err(|error| in_dir(&config.dir, &error))?;
@@ -104,7 +112,7 @@ where
         let keep = move || keeper.keep(first, doors);
         let thread = std::thread::Builder::new().name("tt-replica".to_string()).spawn(keep);
         let thread = Some(thread.map_err(StartError::Thread)?);
-        Ok(Replica { board, stop, fault, asked, repair_addr, thread })
+        Ok(Replica { board, stop, fault, asked, repair_addr, metrics: seen, thread })
     }
 
     /// Where it stands.
@@ -115,6 +123,16 @@ where
     /// Where others get what they missed, if anywhere.
     pub fn repair_addr(&self) -> Option<SocketAddrV4> {
         self.repair_addr
+    }
+
+    /// A look at what it measures and counts, at any time.
+    pub fn metrics(&self) -> &MetricsReader {
+        &self.metrics.1
+    }
+
+    /// Where others can read the same while it runs, for people.
+    pub fn metrics_place(&self) -> &str {
+        &self.metrics.0
     }
 
     /// Why it has stopped by itself, if it has.
@@ -233,6 +251,8 @@ struct Keeper<S: Service> {
     log_id: u64,
     /// The epochs of the log as it was last opened.
     epochs: EpochTable,
+    /// Seen by others for as long as it runs.
+    metrics: ReplicaMetrics,
     report: Report,
 }
 
@@ -299,7 +319,7 @@ where
         };
         loop {
             while !running.has_ended() && !self.stopping() {
-                std::thread::sleep(WATCH);
+                self.watch();
             }
             running.lifecycle.stop();
             (self.report.stages, self.report.errors) = (Vec::new(), Vec::new());
@@ -327,6 +347,12 @@ where
 
     fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Shows where it stands, and rests.
+    fn watch(&mut self) {
+        self.metrics.show(&self.board, clock::monotonic_ns());
+        std::thread::sleep(WATCH);
     }
 
     /// Cuts the log before `from`, which is 0 where all of its last epoch has to go: what comes before is gone on from. Where it can't
@@ -368,6 +394,7 @@ where
     /// meanwhile.
     fn begin(&mut self, doors: &mut Doors, shown: ReplicaState) -> Result<Option<Running>, String> {
         self.board.set_state(shown);
+        self.metrics.show(&self.board, clock::monotonic_ns());
         let mut trouble = String::new();
         loop {
             let found =
@@ -405,10 +432,10 @@ where
         self.open(doors).map(Some).map_err(|error| error.to_string())
     }
 
-    fn pause(&self) {
+    fn pause(&mut self) {
         let until = Instant::now() + FETCH_PAUSE;
         while Instant::now() < until && !self.stopping() {
-            std::thread::sleep(WATCH);
+            self.watch();
         }
     }
 
@@ -449,6 +476,7 @@ where
         let Parts { intake, journaler, executor, tap, watermarks, role, epochs } =
             assemble(config, me, opened, ports, bulk, &self.board)?;
         self.epochs = epochs.clone();
+        self.metrics.ring(&tap)?;
         let covered = Covered::default();
         let executor = replica_executor::Seed {
             config: config.clone(),
@@ -459,6 +487,10 @@ where
             asks: Arc::clone(&self.asks),
             on_output: self.on_output.clone(),
             lifecycle: lifecycle.clone(),
+            figures: self.metrics.figures_of(StageName::Executor, &Figured::tell_none)?,
+        };
+        let served = |metrics: &mut ReplicaMetrics| {
+            metrics.figures_of(StageName::FeedServer, &feed_server::Figured::tell_none).ok()
         };
         let server = server.map(|ports| feed_server::Seed {
             ports,
@@ -473,7 +505,7 @@ where
             log_id,
             lifecycle: lifecycle.clone(),
             cores: config.cores.place(StageName::FeedServer).core.map_or_else(pin::usable_cores, |core| vec![core]),
-            figures: None,
+            figures: served(&mut self.metrics),
         });
         let mut journaler = JournalerStage::new(journaler, lifecycle.clone());
         if config.snapshots.is_some_and(|snapshots| snapshots.compact) {
@@ -482,29 +514,31 @@ where
         let verdict = Arc::default();
         let intake = IntakeStage::new(intake, Arc::clone(&verdict), lifecycle.clone());
         let mut running = Running { lifecycle, threads: Vec::new(), verdict };
-        self.spawn(&mut running, Box::new(intake), Box::new(journaler), executor, server)?;
+        let stages: [Box<dyn Stage>; 2] = [Box::new(intake), Box::new(journaler)];
+        let figures = [self.metrics.stage(&*stages[0])?, self.metrics.stage(&*stages[1])?];
+        self.spawn(&mut running, stages.into_iter().zip(figures), executor, server)?;
         Ok(running)
     }
 
     fn spawn(
         &self,
         running: &mut Running,
-        intake: Box<dyn Stage>,
-        journaler: Box<dyn Stage>,
+        stages: impl Iterator<Item = (Box<dyn Stage>, StageFigures)>,
         executor: replica_executor::Seed<S>,
         server: Option<feed_server::Seed>,
     ) -> Result<(), StartError> {
         let (plan, usable) = (&self.config.cores, pin::usable_cores().len());
         let has_spare_core = usable > ReplicaPlan::THREADS.len();
-        for (name, stage) in [("tt-intake", intake), ("tt-journaler", journaler)] {
+        for (stage, figures) in stages {
             let lifecycle = running.lifecycle.clone();
             let place = plan.place(stage.name());
             let idle = Idle { strategy: plan.idle(stage.name(), self.config.idle, usable), has_spare_core };
             prepare(idle);
-            running.start(name, move || {
+            running.start(&format!("tt-{}", stage.name().as_str()), move || {
                 pin_to(place);
                 let _ = pin::sleep_precisely();
-                run_core(Core { stages: vec![stage], ..Core::default() }, idle, &lifecycle)
+                let core = Core { stages: vec![stage], figures: vec![figures], ..Core::default() };
+                run_core(core, idle, &lifecycle)
             })?;
         }
         let place = self.config.cores.place(StageName::Executor);

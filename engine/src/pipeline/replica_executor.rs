@@ -7,10 +7,12 @@ use ticktape_core::Service;
 use ticktape_journal::NativeDisk;
 use ticktape_tuning::{clock, pin};
 
+use super::exporter::{COUNTER, LEVEL, StageFigures, Tell};
 use super::plan::StageName;
 use super::replica_parts::ExecutorBegin;
 use super::stage::{Lifecycle, StageReport};
 use crate::machine::Machine;
+use crate::mark::Compared;
 use crate::replica::{Board, Figure, OnOutput, ReplicaConfig};
 use crate::shadow::{Committed, Covered, Log, Replicating, Shadow, ShadowCounters};
 
@@ -39,6 +41,8 @@ pub(super) struct Seed<S: Service> {
     pub(super) asks: Arc<Mutex<mpsc::Receiver<Asked<S>>>>,
     pub(super) on_output: Option<Arc<Mutex<OnOutput<S>>>>,
     pub(super) lifecycle: Lifecycle,
+    /// Where others look at what it counts.
+    pub(super) figures: StageFigures,
 }
 
 /// Runs until the replica stops or fails; an executor that can't go on fails it.
@@ -53,7 +57,7 @@ pub(super) fn run<S: Service + 'static>(seed: Seed<S>) -> (StageName, Result<Sta
 }
 
 fn execute<S: Service + 'static>(seed: Seed<S>) -> Result<StageReport, String> {
-    let Seed { config, snapshots, begin, covered, board, asks, on_output, lifecycle } = seed;
+    let Seed { config, snapshots, begin, covered, board, asks, on_output, lifecycle, mut figures } = seed;
     let ExecutorBegin { restored, ring, committed } = begin;
     let on_output = on_output.map(|on_output| {
         let forward: OnOutput<S> = Box::new(move |seq, output| {
@@ -70,8 +74,10 @@ fn execute<S: Service + 'static>(seed: Seed<S>) -> Result<StageReport, String> {
     let mut shadow = opened.map_err(|error| error.to_string())?;
     while !lifecycle.failed() {
         allowed.raise(committed.get().min(config.last_wanted()));
-        let applied = shadow.poll(clock::monotonic_ns()).map_err(|error| error.to_string())?;
+        let now = clock::monotonic_ns();
+        let applied = shadow.poll(now).map_err(|error| error.to_string())?;
         let counters = shadow.counters();
+        figures.export(now, |tell| Figured::of(&shadow).tell(tell));
         board.set(Figure::Applied, shadow.machine().applied().0);
         board.set(Figure::Snapshots, counters.snapshots);
         let ask = asks.lock().unwrap_or_else(PoisonError::into_inner).try_recv();
@@ -88,21 +94,51 @@ fn execute<S: Service + 'static>(seed: Seed<S>) -> Result<StageReport, String> {
     Ok(report(&shadow))
 }
 
+/// What an executor counts.
+#[derive(Default)]
+pub(super) struct Figured {
+    applied: u64,
+    malformed: u64,
+    compared: Compared,
+    shadow: ShadowCounters,
+}
+
+impl Figured {
+    /// As an executor that has done nothing.
+    pub(super) fn tell_none(tell: Tell<'_>) {
+        Figured::default().tell(tell);
+    }
+
+    fn of<S: Service>(shadow: &Shadow<S, NativeDisk>) -> Self {
+        let machine = shadow.machine();
+        Figured {
+            applied: machine.applied().0,
+            malformed: machine.malformed(),
+            compared: machine.compared(),
+            shadow: shadow.counters(),
+        }
+    }
+
+    fn tell(&self, tell: Tell<'_>) {
+        let ShadowCounters { snapshots, last_snapshot, failed_snapshots, overruns, .. } = self.shadow;
+        for (name, kind, value) in [
+            ("applied_seq", LEVEL, self.applied),
+            ("malformed_commands", COUNTER, self.malformed),
+            ("marks_compared", COUNTER, self.compared.outputs),
+            ("states_compared", COUNTER, self.compared.states),
+            ("snapshots", COUNTER, snapshots),
+            ("last_snapshot", LEVEL, last_snapshot),
+            ("failed_snapshots", COUNTER, failed_snapshots),
+            ("overruns", COUNTER, overruns),
+        ] {
+            tell(name, kind, value);
+        }
+    }
+}
+
 fn report<S: Service>(shadow: &Shadow<S, NativeDisk>) -> StageReport {
-    let machine = shadow.machine();
-    let ShadowCounters { snapshots, last_snapshot, failed_snapshots, overruns, .. } = shadow.counters();
-    let mut report = StageReport::default();
-    let compared = machine.compared();
-    report.counters.extend([
-        ("applied_seq", machine.applied().0),
-        ("malformed_commands", machine.malformed()),
-        ("marks_compared", compared.outputs),
-        ("states_compared", compared.states),
-        ("snapshots", snapshots),
-        ("last_snapshot", last_snapshot),
-        ("failed_snapshots", failed_snapshots),
-        ("overruns", overruns),
-    ]);
+    let (machine, mut report) = (shadow.machine(), StageReport::default());
+    Figured::of(shadow).tell(&mut |name, _, value| report.counters.push((name, value)));
     report.facts.push(("digest", machine.digest()));
     report.facts.push(("output_hash", format!("{:016x}", machine.output_hash())));
     if let Some(error) = shadow.snapshot_error() {

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ticktape_core::Nanos;
 use ticktape_nic::{Rx, Tx};
+use ticktape_shm::metrics::Kind;
 
+use super::exporter::COUNTER;
 use super::plan::StageName;
 use super::stage::{Lifecycle, Stage, StageReport};
 use crate::replica::{Bulk, Intake, Verdict};
@@ -55,8 +57,11 @@ impl<R: Rx + Send, T: Tx + Send, B: Bulk + Send> Stage for IntakeStage<R, T, B> 
         self.lifecycle.final_seq().is_some()
     }
 
+    fn figures(&self, tell: &mut dyn FnMut(&'static str, Kind, u64)) {
+        self.intake.tell_counters(&mut |name, count| tell(name, COUNTER, count));
+    }
+
     fn close(self: Box<Self>) -> Result<StageReport, String> {
-        let counters = self.intake.counters();
-        Ok(StageReport { counters, ..StageReport::default() })
+        Ok(StageReport::of(&*self))
     }
 }

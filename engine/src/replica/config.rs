@@ -40,6 +40,8 @@ pub struct ReplicaConfig {
     pub wait_ns: u64,
     /// How what both lost is asked for.
     pub repairs: RepairConfig,
+    /// Under which name where it stands can be read by other processes of this box: `{name}.metrics` in `/dev/shm`. Without one it can't.
+    pub metrics: Option<String>,
     /// Its own log ring.
     pub ring: LogRingConfig,
     /// The journal's own settings.
@@ -74,6 +76,7 @@ impl ReplicaConfig {
             window_messages: 16 << 10,
             wait_ns: 500_000,
             repairs: RepairConfig::default(),
+            metrics: None,
             ring: LogRingConfig::default(),
             journal: JournalConfig { strategy: StrategyChoice::default(), ..JournalConfig::default() },
             snapshots: None,

@@ -20,11 +20,13 @@
 //! ```
 
 mod error;
+mod follower;
 pub mod layout;
 mod reader;
 mod writer;
 
 pub use error::{MetricsError, Misfit};
+pub use follower::{FollowerMetrics, FollowerStanding};
 pub use reader::{HistogramRead, MetricsReader, Reading, list};
 pub use writer::{Figures, LatencyRecorder, Metrics};
 

@@ -4,10 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
+use ticktape_core::Seq;
 
 use super::layout::{ENTRIES, ENTRY_BYTES, ENTRY_KIND, ENTRY_OFFSET, FILE_BYTES, TABLE, VERSION};
-use super::{Kind, LatencyRecorder, Metrics, MetricsError, MetricsReader, Misfit, list};
-use crate::RingError;
+use super::{
+    FollowerMetrics, FollowerStanding, Kind, LatencyRecorder, Metrics, MetricsError, MetricsReader, Misfit, list,
+};
+use crate::{RingBuilder, RingConfig, RingError};
 
 fn counting(metrics: &mut Metrics) -> (LatencyRecorder, super::Figures) {
     let latency = metrics.histogram("durable").unwrap();
@@ -78,6 +81,49 @@ fn there_is_room_for_so_many_and_no_more() {
     let long = "n".repeat(60);
     assert!(metrics.figures("b", [(long.as_str(), Kind::Counter)]).is_err());
     assert_eq!(metrics.reader().read().histograms.len(), made, "what was refused has left nothing");
+}
+
+#[test]
+fn who_goes_on_for_a_writer_writes_the_same_words() {
+    let mut metrics = Metrics::heap_of_figures("bank", 1).unwrap();
+    let figures = [("seq", Kind::Level), ("frames", Kind::Counter)];
+    metrics.figures("intake", figures).unwrap().set(1, 7);
+    let mut again = metrics.figures("intake", figures).unwrap();
+    again.set(0, 9);
+    let reading = metrics.reader().read();
+    assert_eq!((reading.words.len(), reading.word("intake.seq"), reading.word("intake.frames")), (2, Some(9), Some(7)));
+    let fewer = metrics.figures("intake", [("seq", Kind::Level)]);
+    assert!(matches!(fewer, Err(MetricsError::NoRoom { name }) if name == "intake"));
+    assert!(metrics.histogram("durable").is_err(), "there is room for figures alone");
+}
+
+#[test]
+fn followers_are_told_apart_and_one_that_has_gone_leaves_its_name_to_the_next() {
+    let (dir, config) = (tempfile::tempdir().unwrap(), RingConfig::default());
+    let [ring, other] =
+        ["log", "other"].map(|name| RingBuilder::new(config).named(dir.path(), name).build(Seq::FIRST).unwrap());
+    let mut followers: Vec<_> = (0..3).map(|_| FollowerMetrics::numbered(dir.path(), "log").unwrap()).collect();
+    let standing = |seq| FollowerStanding { seq, overruns: 1, frames_lost: 2 * seq };
+    followers[1].show(ring.tap.header(), standing(5));
+    followers[2].show(other.tap.header(), standing(6));
+    let read = |number: u32| MetricsReader::open(dir.path(), &format!("log-follower-{number}")).unwrap().read();
+    assert_eq!((read(2).follower(), read(2).label.as_str()), (Some(standing(5)), "log"));
+    assert_eq!(read(2).ring_created_ns(), Some(ring.tap.header().created_ns));
+    assert_ne!(read(3).ring_created_ns(), read(2).ring_created_ns());
+    assert_eq!(read(1).ring_created_ns(), None, "it has said nothing yet");
+
+    // As a kill leaves it: the file is there, and nobody has its lock.
+    let (file, lock) = (dir.path().join("log-follower-2.metrics"), dir.path().join("log-follower-2.metrics.lock"));
+    let left = fs::read(&file).unwrap();
+    drop(followers.remove(1));
+    fs::write(&file, left).unwrap();
+    fs::write(&lock, []).unwrap();
+    let live = || list(dir.path()).unwrap().into_iter().filter(|(_, is_live)| *is_live).map(|(name, _)| name);
+    assert!(live().eq(["log-follower-1", "log-follower-3"]));
+    followers.push(FollowerMetrics::numbered(dir.path(), "log").unwrap());
+    assert!(live().eq(["log-follower-1", "log-follower-2", "log-follower-3"]));
+    assert_eq!(read(2).follower(), Some(FollowerStanding::default()));
+    assert_eq!(Metrics::heap("bank", 1).unwrap().reader().read().follower(), None);
 }
 
 /// A file of metrics whose bytes were changed.

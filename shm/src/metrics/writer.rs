@@ -22,9 +22,10 @@ use crate::words::Words;
 const HISTOGRAMS_MAX: usize = 16;
 /// Where the words of entries begin.
 const VALUES: usize = TABLE + ENTRIES_MAX * ENTRY_BYTES;
-/// The size of a file: figures, each group on its own lines, then histograms.
-const BYTES: usize =
-    (VALUES + 2 * 8 * ENTRIES_MAX + HISTOGRAMS_MAX * histogram_bytes(BITS_FINE)).next_multiple_of(4096);
+/// The size of a file: figures, each group on its own lines, then so many histograms.
+const fn file_bytes(histograms: usize) -> usize {
+    (VALUES + 2 * 8 * ENTRIES_MAX + histograms * histogram_bytes(BITS_FINE)).next_multiple_of(4096)
+}
 
 /// The maker of a metrics file. Where it has a name, that goes with it.
 pub struct Metrics {
@@ -32,6 +33,10 @@ pub struct Metrics {
     entries: usize,
     /// The first byte that no entry has.
     free: usize,
+    /// The size of the file.
+    bytes: usize,
+    /// Each group of figures: its name, where it is, and how many there are.
+    groups: Vec<(String, usize, usize)>,
     pending: Option<Pending>,
     named: Option<NamedFile>,
 }
@@ -42,9 +47,22 @@ impl Metrics {
     /// # Errors
     /// The system has no such memory.
     pub fn heap(label: &str, epoch: u64) -> Result<Self, MetricsError> {
+        Self::on_heap(HISTOGRAMS_MAX, label, epoch)
+    }
+
+    /// As [`Metrics::heap`], without room for histograms: a fiftieth of the memory.
+    ///
+    /// # Errors
+    /// The system has no such memory.
+    pub fn heap_of_figures(label: &str, epoch: u64) -> Result<Self, MetricsError> {
+        Self::on_heap(0, label, epoch)
+    }
+
+    fn on_heap(histograms: usize, label: &str, epoch: u64) -> Result<Self, MetricsError> {
+        let bytes = file_bytes(histograms);
         let region =
-            Region::anonymous(BYTES).map_err(|source| RingError::Io { doing: "map", place: "heap".into(), source })?;
-        Ok(Self::begin(region, None, label, epoch))
+            Region::anonymous(bytes).map_err(|source| RingError::Io { doing: "map", place: "heap".into(), source })?;
+        Ok(Self::begin(region, bytes, None, label, epoch))
     }
 
     /// A file that gets its name with [`Metrics::publish`]: `{name}.metrics` in `dir`, usually [`DEFAULT_DIR`](crate::DEFAULT_DIR).
@@ -52,17 +70,30 @@ impl Metrics {
     /// # Errors
     /// [`MetricsError::Place`]: another writer has the name, the name is none, or the system said no.
     pub fn named(dir: &Path, name: &str, label: &str, epoch: u64) -> Result<Self, MetricsError> {
-        let pending = NamedFile::create(Files::Metrics, dir, name, BYTES)?;
-        Ok(Self::begin(pending.map()?, Some(pending), label, epoch))
+        Self::in_file(HISTOGRAMS_MAX, dir, name, label, epoch)
     }
 
-    fn begin(region: Region, pending: Option<Pending>, label: &str, epoch: u64) -> Self {
+    /// As [`Metrics::named`], without room for histograms: some 80 KiB.
+    ///
+    /// # Errors
+    /// As [`Metrics::named`].
+    pub fn named_of_figures(dir: &Path, name: &str, label: &str, epoch: u64) -> Result<Self, MetricsError> {
+        Self::in_file(0, dir, name, label, epoch)
+    }
+
+    fn in_file(histograms: usize, dir: &Path, name: &str, label: &str, epoch: u64) -> Result<Self, MetricsError> {
+        let bytes = file_bytes(histograms);
+        let pending = NamedFile::create(Files::Metrics, dir, name, bytes)?;
+        Ok(Self::begin(pending.map()?, bytes, Some(pending), label, epoch))
+    }
+
+    fn begin(region: Region, bytes: usize, pending: Option<Pending>, label: &str, epoch: u64) -> Self {
         let words = Words::new(Arc::new(region));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         for (at, value) in [
             (MAGIC, MAGIC_VALUE),
             (VERSION, VERSION_VALUE),
-            (FILE_BYTES, BYTES as u64),
+            (FILE_BYTES, bytes as u64),
             (WRITER_PID, u64::from(std::process::id())),
             (CREATED_NS, now),
             (EPOCH, epoch),
@@ -71,7 +102,7 @@ impl Metrics {
         }
         let fits = (0..=label.len().min(LABEL_BYTES)).rev().find(|&end| label.is_char_boundary(end)).unwrap_or(0);
         put_text(&words, LABEL, LABEL_BYTES, &label[..fits]);
-        Metrics { words, entries: 0, free: VALUES, pending, named: None }
+        Metrics { words, entries: 0, free: VALUES, bytes, groups: Vec::new(), pending, named: None }
     }
 
     /// Gives the file its name; on the heap there is none to give. What is added later is seen as it comes.
@@ -94,10 +125,11 @@ impl Metrics {
         Ok(LatencyRecorder::new(self.words.clone(), at, BITS_FINE))
     }
 
-    /// Words of one writer, named `{group}.{figure}`, in this order.
+    /// Words of one writer, named `{group}.{figure}`, in this order. A group that is there already is handed out again: to whoever goes on
+    /// where its writer has ended.
     ///
     /// # Errors
-    /// [`MetricsError::NoRoom`].
+    /// [`MetricsError::NoRoom`]; also for a group that is there with another number of figures.
     pub fn figures<'a>(
         &mut self,
         group: &str,
@@ -106,7 +138,14 @@ impl Metrics {
         let kind = |kind| if kind == Kind::Counter { KIND_COUNTER } else { KIND_LEVEL };
         let figures: Vec<_> = figures.into_iter().map(|(name, of)| (Some(name), kind(of))).collect();
         let (count, bytes) = (figures.len(), (8 * figures.len()).next_multiple_of(LINE));
-        let at = self.add(group, figures, bytes)?;
+        let at = match self.groups.iter().find(|(known, ..)| known == group) {
+            Some(&(_, at, known)) if known == count => at,
+            Some(_) => return Err(MetricsError::NoRoom { name: group.to_owned() }),
+            None => self.add(group, figures, bytes)?,
+        };
+        if self.groups.iter().all(|(known, ..)| known != group) {
+            self.groups.push((group.to_owned(), at, count));
+        }
         Ok(Figures { words: self.words.clone(), at, count })
     }
 
@@ -119,7 +158,7 @@ impl Metrics {
     ) -> Result<usize, MetricsError> {
         let (at, mut entries) = (self.free, self.entries);
         let no_room = |name: &str| MetricsError::NoRoom { name: name.to_owned() };
-        if at + bytes > BYTES {
+        if at + bytes > self.bytes {
             return Err(no_room(group));
         }
         for (index, (figure, kind)) in figures.into_iter().enumerate() {

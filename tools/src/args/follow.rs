@@ -20,6 +20,8 @@ const FEED: &str = "A feed, as a replica: --feed ADDR:PORT --repair ADDR:PORT --
 const EVENTS: &str = "Public events, to print: --events ADDR:PORT";
 /// The heading of what more than one of them takes.
 const SHARED: &str = "For a feed or public events";
+/// The heading of what `top` needs.
+const SEEN: &str = "For a ring or a feed: what top shows";
 
 /// The last number that an event can have, as a frame.
 const NUMBER_MAX: u64 = i64::MAX as u64;
@@ -120,6 +122,12 @@ pub struct FollowArgs {
     /// Stop after this many events
     #[arg(long, value_name = "N", requires = "events", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS)]
     pub count: Option<u64>,
+    /// Under which name `top` finds where it stands; NAME-follower-1 and so on for a ring NAME, ticktape-replica-PORT for a feed A on PORT
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["no_metrics", "events"], help_heading = SEEN)]
+    pub metrics: Option<String>,
+    /// Show nobody where it stands
+    #[arg(long, conflicts_with = "events", help_heading = SEEN)]
+    pub no_metrics: bool,
     /// Address of the interface that groups are joined on; loopback where not given
     #[arg(long, value_name = "ADDR", requires = "remote", help_heading = SHARED)]
     pub interface: Option<Ipv4Addr>,

@@ -6,7 +6,8 @@ use clap::Args;
 
 #[derive(Args)]
 pub struct TopArgs {
-    /// Which appliance, as its `run` says: ticktape-PORT, or its --metrics; the one that runs where there is one
+    /// Which appliance or replica, as its `run` or `follow` says: ticktape-PORT, ticktape-replica-PORT, or its --metrics; the one that runs
+    /// where there is one
     pub name: Option<String>,
     /// Where metrics live
     #[arg(long, value_name = "DIR", default_value = ticktape_shm::DEFAULT_DIR)]

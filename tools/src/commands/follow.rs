@@ -10,6 +10,8 @@ use ticktape::snapshot::Found;
 use ticktape::tail::{Tail, TailError};
 use ticktape::{Frame, Kind, Seq};
 use ticktape_journal::JournalError;
+use ticktape_shm::layout::Header;
+use ticktape_shm::metrics::{FollowerMetrics, FollowerStanding};
 use ticktape_shm::{FollowError, Follower, Horizon};
 
 use super::{follow_events, follow_feed};
@@ -40,7 +42,15 @@ pub fn run(args: &FollowArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fa
     if let Some(events) = args.events {
         return follow_events::run(args, events, &stop, services);
     }
-    let mut progress = Progress { seq: Seq::ZERO, kinds: BTreeMap::new(), frames: 0, frames_max: args.frames };
+    let mut progress = Progress {
+        seq: Seq::ZERO,
+        kinds: BTreeMap::new(),
+        frames: 0,
+        frames_max: args.frames,
+        overruns: 0,
+        frames_lost: 0,
+        seen: seen(args),
+    };
     match &args.journal {
         Some(journal) => {
             let service = find(services, args.service.as_deref())?;
@@ -59,11 +69,28 @@ fn ring(args: &FollowArgs) -> &str {
     args.ring.as_deref().unwrap_or_default()
 }
 
+/// Where others look at it. Where the name is not to be had it follows without being looked at.
+fn seen(args: &FollowArgs) -> Option<FollowerMetrics> {
+    if args.no_metrics {
+        return None;
+    }
+    let dir = Path::new(ticktape_shm::DEFAULT_DIR);
+    let made = match &args.metrics {
+        Some(name) => FollowerMetrics::named(dir, name, ring(args)),
+        None => FollowerMetrics::numbered(dir, ring(args)),
+    };
+    made.inspect_err(|error| eprintln!("ticktape: top does not see this follower: {error}")).ok()
+}
+
 struct Progress {
     seq: Seq,
     kinds: BTreeMap<Kind, u64>,
     frames: u64,
     frames_max: Option<u64>,
+    overruns: u64,
+    frames_lost: u64,
+    /// Where others look at it.
+    seen: Option<FollowerMetrics>,
 }
 
 impl Progress {
@@ -75,6 +102,14 @@ impl Progress {
 
     fn is_done(&self, stop: &AtomicBool) -> bool {
         stop.load(Ordering::Relaxed) || self.frames_max.is_some_and(|max| self.frames >= max)
+    }
+
+    /// Shows where it stands: behind everything before `next`.
+    fn show(&mut self, ring: &Header, next: Seq) {
+        let (overruns, frames_lost) = (self.overruns, self.frames_lost);
+        if let Some(seen) = &mut self.seen {
+            seen.show(ring, FollowerStanding { seq: next.0.saturating_sub(1), overruns, frames_lost });
+        }
     }
 
     fn batch(&self) -> usize {
@@ -97,6 +132,8 @@ fn with_state(
     let (mut tail, mut replay) = begin(args, journal, service)?;
     let mut line_at = Instant::now() + LINE_EVERY;
     while !progress.is_done(stop) {
+        progress.overruns = tail.overruns();
+        progress.show(tail.ring_header(), tail.next_seq());
         let mut failure = None;
         let drained = tail.drain(progress.batch(), |frame| {
             progress.note(frame);
@@ -161,6 +198,7 @@ fn frames_only(args: &FollowArgs, progress: &mut Progress, stop: &AtomicBool) ->
     say!("attached to {} at seq {}, epoch {}", ring(args), follower.next_seq(), follower.epoch())?;
     let mut line_at = Instant::now() + LINE_EVERY;
     while !progress.is_done(stop) {
+        progress.show(follower.header(), follower.next_seq());
         let drained = follower.drain(progress.batch(), |bytes| {
             if let Ok(frame) = Frame::decode(bytes) {
                 progress.note(&frame);
@@ -173,7 +211,11 @@ fn frames_only(args: &FollowArgs, progress: &mut Progress, stop: &AtomicBool) ->
                 let _ = follower.check_writer();
             }
             Ok(_) => {}
-            Err(error @ FollowError::Overrun { .. }) => say!("{error}")?,
+            Err(error @ FollowError::Overrun { from, to }) => {
+                progress.overruns += 1;
+                progress.frames_lost += to.0 - from.0;
+                say!("{error}")?;
+            }
             Err(FollowError::WriterGone) => {
                 say!("{WRITER_GONE}")?;
                 break;

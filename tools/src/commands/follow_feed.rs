@@ -54,6 +54,7 @@ pub fn run(
         if let Some(serve) = replica.repair_addr() {
             say!("repair   UDP and TCP on {serve}")?;
         }
+        say!("metrics  {}", replica.metrics_place())?;
     }
     let until = args.until.unwrap_or(u64::MAX);
     let (mut line_at, mut shown) = (Instant::now(), None);
@@ -85,6 +86,8 @@ fn config(args: &FollowArgs, feed: FeedPair) -> Result<ReplicaConfig, Failure> {
     config.interface = args.interface.unwrap_or(config.interface);
     config.serve = args.serve;
     config.stream = args.stream.clone().unwrap_or(config.stream);
+    let by_feed = || format!("ticktape-replica-{}", feed.a.port());
+    config.metrics = args.metrics.clone().or_else(|| Some(by_feed())).filter(|_| !args.no_metrics);
     config.ring.name.clone_from(&args.ring);
     config.ring.dir.clone_from(&args.ring_dir);
     config.cores = args.cores.clone().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! `ticktape top`: what a running appliance measures, from outside.
+//! `ticktape top`: what a running appliance or replica measures, from outside, and where the followers of its ring stand.
 //!
-//! It maps what the appliance's stages write and writes nothing itself, so that looking costs them nothing.
+//! It maps what they write and writes nothing itself, so that looking costs them nothing.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ticktape_shm::metrics::{MetricsReader, Reading, list};
 
-use super::top_screen::Look;
+use super::top_screen::{Follower, Look};
 use crate::args::TopArgs;
 use crate::out::say;
 use crate::{Failure, json};
@@ -31,8 +31,9 @@ pub fn run(args: &TopArgs) -> Result<(), Failure> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
     }
+    let looked = |look: Look| look.with_followers(followers(args, &reader));
     if args.once {
-        return show(args, &Look::since_start(&reader.read()));
+        return show(args, &looked(Look::since_start(&reader.read())));
     }
     let (mut before, mut at) = (reader.read(), Instant::now());
     let interval = Duration::from_secs_f64(args.interval);
@@ -45,7 +46,7 @@ pub fn run(args: &TopArgs) -> Result<(), Failure> {
             break;
         }
         let (reading, now): (Reading, _) = (reader.read(), Instant::now());
-        show(args, &Look::between(&before, &reading, now - at))?;
+        show(args, &looked(Look::between(&before, &reading, now - at)))?;
         (before, at, looks) = (reading, now, looks + 1);
     }
     Ok(())
@@ -62,17 +63,38 @@ fn wait(until: Instant, stop: &AtomicBool, reader: &MetricsReader) -> bool {
     false
 }
 
-/// The only appliance that runs.
+/// The only appliance or replica that runs.
 fn the_one(args: &TopArgs) -> Result<String, Failure> {
-    let found = list(&args.dir).map_err(Failure::usage)?;
-    let mut live: Vec<_> = found.into_iter().filter(|&(_, is_live)| is_live).map(|(name, _)| name).collect();
+    let is_follower = |name: &str| {
+        let reading = MetricsReader::open(&args.dir, name).map(|reader| reader.read());
+        reading.is_ok_and(|reading| reading.follower().is_some())
+    };
+    let mut live: Vec<_> = live(args)?.into_iter().filter(|name| !is_follower(name)).collect();
+    let dir = args.dir.display();
     match live.len() {
         1 => Ok(live.remove(0)),
-        0 => {
-            Err(Failure::usage(format!("no appliance shows metrics in {}: start one, as with run", args.dir.display())))
+        0 => Err(Failure::usage(format!("no appliance shows metrics in {dir}: start one, as with run"))),
+        _ => {
+            Err(Failure::usage(format!("several appliances or replicas show metrics: name one of {}", live.join(", "))))
         }
-        _ => Err(Failure::usage(format!("several appliances show metrics: name one of {}", live.join(", ")))),
     }
+}
+
+/// Whatever has a writer.
+fn live(args: &TopArgs) -> Result<Vec<String>, Failure> {
+    let found = list(&args.dir).map_err(Failure::usage)?;
+    Ok(found.into_iter().filter(|&(_, is_live)| is_live).map(|(name, _)| name).collect())
+}
+
+/// Where those stand that follow the ring of what is looked at. What comes or goes meanwhile is there next time, or not.
+fn followers(args: &TopArgs, looked_at: &MetricsReader) -> Vec<Follower> {
+    let Some(ring) = looked_at.read().ring_created_ns() else { return Vec::new() };
+    let of_ring = |name: String| {
+        let reading = MetricsReader::open(&args.dir, &name).ok()?.read();
+        let standing = reading.follower().filter(|_| reading.ring_created_ns() == Some(ring))?;
+        Some(Follower::new(name, reading.pid, standing))
+    };
+    live(args).unwrap_or_default().into_iter().filter_map(of_ring).collect()
 }
 
 fn show(args: &TopArgs, look: &Look) -> Result<(), Failure> {

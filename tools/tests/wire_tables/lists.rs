@@ -5,6 +5,7 @@ use std::path::Path;
 use ticktape::catchup;
 use ticktape::feed::{mold, status};
 use ticktape::link::{ByeReason, RefuseReason, ResyncReason, Tier, Type};
+use ticktape::replica::ReplicaState;
 use ticktape::{Kind, Seq, payload};
 use ticktape_journal::names;
 
@@ -50,6 +51,11 @@ pub fn expected() -> Vec<Expected> {
             "Frame",
             &["kind", "name"],
             Kind::ALL.map(|kind| (format!("{:#06X}", kind as u16).replacen("0X", "0x", 1), format!("{kind:?}"))),
+        ),
+        list(
+            "Metrics/Names",
+            &["state", "name"],
+            ReplicaState::ALL.map(|state| ((state as u8).to_string(), state.name().to_owned())),
         ),
         files(),
         codes!("Link/Header", "type", Type),

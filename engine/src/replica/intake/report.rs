@@ -4,6 +4,7 @@ use ticktape_core::Nanos;
 use ticktape_nic::{Rx, Tx};
 
 use super::{Intake, Phase};
+use crate::feed::CommitDrop;
 use crate::replica::bulk::Bulk;
 use crate::replica::door::Refusal;
 use crate::replica::status::{Figure, ReplicaState};
@@ -65,15 +66,24 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
 
     /// Everything that was counted, by name.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        let mut rows = vec![
+        let mut rows = Vec::new();
+        self.tell_counters(&mut |name, count| rows.push((name, count)));
+        rows
+    }
+
+    /// The same to whoever wants it, in the same order at any time; allocates nothing.
+    pub fn tell_counters(&self, tell: &mut dyn FnMut(&'static str, u64)) {
+        let counters = self.arbiter.counters();
+        let [a, b, repair] = counters.sides;
+        let commits = self.tracker.counters();
+        let dropped = |of: fn(&CommitDrop) -> bool| {
+            CommitDrop::all().zip(&commits.drops).filter(|(drop, _)| of(drop)).map(|(_, count)| count).sum::<u64>()
+        };
+        let rows = [
             ("feed_frames", self.feed_frames),
             ("bulk_frames", self.bulk_frames),
             ("datagrams_of_strangers", self.foreign_datagrams),
             ("repairs_of_unnamed_logs", self.unnamed),
-        ];
-        let counters = self.arbiter.counters();
-        let [a, b, repair] = counters.sides;
-        rows.extend([
             ("feed_a_packets", a.packets),
             ("feed_a_first", a.first),
             ("feed_a_lost", a.lost),
@@ -93,10 +103,15 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             ("repair_timeouts", counters.repair.timeouts),
             ("repairs_given_up", counters.repair.given_up),
             ("claims_unfounded", self.claims.unfounded()),
-            ("commits_heard", self.tracker.counters().commits),
-            ("commits_dropped", self.tracker.counters().drops.iter().sum()),
-        ]);
-        rows.extend(Refusal::NAMES.into_iter().zip(self.door.refusals().iter().copied()));
-        rows
+            ("commits_heard", commits.commits),
+            ("commits_malformed", dropped(|drop| matches!(drop, CommitDrop::Malformed(_)))),
+            (
+                "commits_foreign",
+                dropped(|drop| matches!(drop, CommitDrop::ForeignStream | CommitDrop::ForeignLog { .. })),
+            ),
+            ("commits_stale", dropped(|drop| matches!(drop, CommitDrop::StaleEpoch | CommitDrop::Stale))),
+        ];
+        let refusals = Refusal::NAMES.into_iter().zip(self.door.refusals().iter().copied());
+        rows.into_iter().chain(refusals).for_each(|(name, count)| tell(name, count));
     }
 }
