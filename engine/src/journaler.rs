@@ -22,8 +22,11 @@ const RUN_BYTES_MAX: usize = 32 << 10;
 const HELD_BATCHES_MAX: usize = 4096;
 
 /// At tier `memory` the journal follows this far behind: nobody waits for it, and a write for each input would cost the
-/// thread it shares a doorbell each (20 µs in a virtual machine). What it adds to a crash's loss is within what the tier says.
-pub const UNHURRIED_NS: u64 = 200_000;
+/// thread it shares a doorbell each (20 to 40 µs in a virtual machine). What it adds to a crash's loss is within what the tier says.
+const UNHURRIED_NS: u64 = 1_000_000;
+
+/// Ring bytes that are written at once, however short the time since the last write: more would not make it cheaper, and keep the ring full.
+const UNHURRIED_BYTES: u64 = 64 << 10;
 
 /// The stage between the log ring and the journal.
 pub struct Journaler<D: Disk> {
@@ -32,9 +35,12 @@ pub struct Journaler<D: Disk> {
     mark: DurableMark,
     held: VecDeque<(Seq, u64)>,
     run_bytes_max: usize,
-    /// How long the disk is left alone between two polls of it.
+    /// How long the disk is left alone between two polls of it, and for how many ring bytes.
     patience_ns: u64,
+    patience_bytes: u64,
     polled_at: Nanos,
+    /// Where the reader stood at the last of them.
+    polled_position: u64,
     durable: Seq,
     latency: StageLatency,
 }
@@ -46,13 +52,28 @@ impl<D: Disk> Journaler<D> {
         assert_eq!(frames.next_seq(), journal.appended().next(), "the ring starts where the journal ends");
         let run_bytes_max = RUN_BYTES_MAX.min(journal.config().frame_bytes_max());
         let held = VecDeque::with_capacity(HELD_BATCHES_MAX);
-        Journaler { frames, journal, mark, held, run_bytes_max, patience_ns: 0, polled_at: 0, durable, latency }
+        let polled_position = frames.position();
+        Journaler {
+            frames,
+            journal,
+            mark,
+            held,
+            run_bytes_max,
+            patience_ns: 0,
+            patience_bytes: 0,
+            polled_at: 0,
+            polled_position,
+            durable,
+            latency,
+        }
     }
 
-    /// Where nobody waits for durability: turns to the disk only each `patience_ns`, so that many small inputs share a write,
-    /// and its system call, which would hold up the other stages of the thread.
-    pub fn set_patience(&mut self, patience_ns: u64) {
-        self.patience_ns = patience_ns;
+    /// Nobody waits for durability: turns to the disk only now and then, or when a good write's worth has gathered, so that many small
+    /// inputs share a write, and its system call, which would hold up the other stages of the thread.
+    pub fn be_unhurried(&mut self, ring_bytes: usize) {
+        // A small ring has to be given back sooner.
+        self.patience_bytes = UNHURRIED_BYTES.min(ring_bytes as u64 / 8);
+        self.patience_ns = UNHURRIED_NS;
     }
 
     /// One duty cycle; returns the frames taken plus the disk's work.
@@ -60,10 +81,12 @@ impl<D: Disk> Journaler<D> {
     pub fn poll(&mut self, now: Nanos) -> usize {
         self.latency.settle(now);
         let taken = self.take();
-        if now.saturating_sub(self.polled_at) < self.patience_ns {
+        let position = self.frames.position();
+        let is_patient = now.saturating_sub(self.polled_at) < self.patience_ns;
+        if is_patient && position - self.polled_position < self.patience_bytes {
             return taken;
         }
-        self.polled_at = now;
+        (self.polled_at, self.polled_position) = (now, position);
         let work = self.journal.poll(now);
         let durable = self.journal.durable();
         if durable > self.durable {
@@ -184,3 +207,7 @@ impl<D: Disk> Journaler<D> {
         Ok(self.latency)
     }
 }
+
+#[cfg(test)]
+#[path = "journaler_tests.rs"]
+mod tests;

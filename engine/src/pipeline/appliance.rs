@@ -33,7 +33,7 @@ use crate::control::CONTROL_QUEUE_MAX;
 use crate::egress::Egress;
 use crate::executor::{Deadline, Executor};
 use crate::feed::{self, EndedSessions, FeedSession, Publisher};
-use crate::journaler::{Journaler, UNHURRIED_NS};
+use crate::journaler::Journaler;
 use crate::link::Tier;
 use crate::log::{LogWriter, SequencedClock};
 use crate::mark::DIGESTS_MAX;
@@ -417,7 +417,7 @@ where
     let mut journaler = Journaler::new(journal_frames, journal, ring.durable, latency("durable", last)?);
     begin_epoch::<S>(&mut log, &mut journaler, epoch)?;
     if config.tier == Tier::Memory {
-        journaler.set_patience(UNHURRIED_NS);
+        journaler.be_unhurried(config.ring.bytes);
     }
 
     let mut outputs = RingBuilder::new(output_ring_config(config)).heap();

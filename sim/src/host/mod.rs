@@ -17,7 +17,7 @@ use ticktape::control::CONTROL_QUEUE_MAX;
 use ticktape::egress::Egress;
 use ticktape::executor::{Deadline, Executor};
 use ticktape::feed::{self, FeedSession, LogPublisher, Publisher};
-use ticktape::journaler::{Journaler, UNHURRIED_NS};
+use ticktape::journaler::Journaler;
 use ticktape::link::{DATA_OVERHEAD_BYTES, EventMessage, Tier};
 use ticktape::log::{LogWriter, SequencedClock};
 use ticktape::machine::{Machine, StepError, StepLimits};
@@ -225,7 +225,7 @@ impl<S: Service> Host<S> {
         let mut journaler = Journaler::new(journal_frames, journal, ring.durable, latency(last));
         begin_epoch::<S>(boot, &mut log, &mut journaler, epoch)?;
         if config.tier == Tier::Memory {
-            journaler.set_patience(UNHURRIED_NS);
+            journaler.be_unhurried(config.ring.bytes);
         }
 
         let mut outputs = RingBuilder::new(output_ring_config(config)).heap();

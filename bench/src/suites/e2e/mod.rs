@@ -2,6 +2,7 @@
 
 mod echo;
 mod inline;
+mod load;
 mod path;
 mod stages;
 
@@ -133,15 +134,10 @@ fn inline_rows(options: &Options, cores: Cores) -> Measured<(Outcome, String)> {
 }
 
 /// The round trip over AF_XDP, beside the raw echo over the same pair.
-fn xdp_rows(options: &Options, cores: Cores, spends: &str) -> Measured<Outcome> {
-    if let Err(why) = lab::available() {
-        let notes = vec![format!("round trip over AF_XDP skipped: {why}")];
-        return Ok(Outcome { notes, ..Outcome::default() });
-    }
-    let lab = Lab::new("e2e").map_err(|error| error.to_string())?;
+fn xdp_rows(options: &Options, cores: Cores, lab: &Lab, spends: &str) -> Measured<Outcome> {
     let mut contestants: Vec<Contestant<'_, Measured<Latency>>> = vec![
-        Box::new(|| path::round_trips_over_xdp(options, cores, &lab)),
-        Box::new(|| super::nic::echo_over_xdp(cores, &lab)),
+        Box::new(|| path::round_trips_over_xdp(options, cores, lab)),
+        Box::new(|| super::nic::echo_over_xdp(cores, lab)),
     ];
     let mut tag = HopTag::default();
     let results = all(interleave_with(options.rounds, &mut contestants, || tag.probe(cores)))?;
@@ -221,6 +217,16 @@ pub fn run(options: &Options) -> Result<Outcome, String> {
     outcome.append(inline);
     outcome.append(rate_rows(options, cores)?);
     outcome.append(round_trip_rows(options, cores, &spends)?);
-    outcome.append(xdp_rows(options, cores, &spends)?);
+    let lab = match lab::available() {
+        Ok(()) => Some(Lab::new("e2e").map_err(|error| error.to_string())?),
+        Err(why) => {
+            outcome.notes.push(format!("everything over AF_XDP skipped: {why}"));
+            None
+        }
+    };
+    if let Some(lab) = &lab {
+        outcome.append(xdp_rows(options, cores, lab, &spends)?);
+    }
+    outcome.append(load::rows(options, cores, lab.as_ref())?);
     Ok(outcome)
 }

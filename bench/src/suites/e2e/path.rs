@@ -12,7 +12,7 @@ use ticktape::link::{ClientConfig, Event, SendError, Tier};
 use ticktape::pipeline::{Appliance, CorePlan, IdleStrategy, Idler, Report};
 use ticktape_nic::lab::{A, B, Lab};
 use ticktape_nic::udp::{UdpRx, UdpTx};
-use ticktape_nic::xdp::NextHops;
+use ticktape_nic::xdp::{NextHops, XdpRx, XdpTx};
 use ticktape_nic::{Nic, Rx, Tx, XdpConfig, XdpNic};
 use ticktape_tuning::clock::{SpinClock, monotonic_ns};
 use ticktape_tuning::pin::pin_current_thread;
@@ -54,25 +54,25 @@ impl Encoded {
     }
 
     #[inline]
-    fn get(&self, at: usize) -> &[u8] {
+    pub(super) fn get(&self, at: usize) -> &[u8] {
         let start = if at == 0 { 0 } else { self.ends[at - 1] };
         &self.bytes[start..self.ends[at]]
     }
 }
 
 /// Gives up on a run in which nothing happens any more.
-struct Patience {
+pub(super) struct Patience {
     until: Instant,
     polls: u32,
 }
 
 impl Patience {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Patience { until: Instant::now() + PATIENCE, polls: 0 }
     }
 
     #[inline]
-    fn look(&mut self, appliance: &Appliance, what: &str) -> Measured<()> {
+    pub(super) fn look(&mut self, appliance: &Appliance, what: &str) -> Measured<()> {
         self.polls += 1;
         if !self.polls.is_multiple_of(POLLS_PER_LOOK) {
             return Ok(());
@@ -97,13 +97,15 @@ fn connect<N: Nic>(appliance: &Appliance, nic: N) -> Measured<Client<N::Rx, N::T
     Ok(client)
 }
 
-fn start(config: &ApplianceConfig) -> Measured<(Appliance, Client<UdpRx, UdpTx>)> {
+/// An appliance, and a client of it on the core of the caller, over kernel UDP.
+pub(super) fn start(config: &ApplianceConfig, cores: Cores) -> Measured<(Appliance, Client<UdpRx, UdpTx>)> {
+    let _ = pin_current_thread(cores.here);
     let appliance = Appliance::start::<OrderBook>(config, &BookConfig::default()).map_err(|error| error.to_string())?;
     let client = connect(&appliance, open()?)?;
     Ok((appliance, client))
 }
 
-fn stop(appliance: Appliance, mut client: Client<impl Rx, impl Tx>) -> Measured<()> {
+pub(super) fn stop(appliance: Appliance, mut client: Client<impl Rx, impl Tx>) -> Measured<()> {
     client.close(monotonic_ns());
     let Report { fault, errors, .. } = appliance.stop();
     fault.into_iter().chain(errors).next().map_or(Ok(()), Err)
@@ -123,17 +125,25 @@ pub(super) fn order(n: u64) -> Command {
 /// One order at a time, from its send to its first report.
 pub(super) fn round_trips(options: &Options, cores: Cores, tier: Tier, idle: IdleStrategy) -> Measured<Latency> {
     let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
-    let config = on_one_core(dir.path(), cores, tier, idle);
-    let _ = pin_current_thread(cores.here);
-    let (appliance, client) = start(&config)?;
+    let (appliance, client) = start(&on_one_core(dir.path(), cores, tier, idle), cores)?;
     trips(appliance, client, tier)
 }
 
 /// The same over AF_XDP, between the two namespaces of `lab`, at tier memory.
 pub(super) fn round_trips_over_xdp(options: &Options, cores: Cores, lab: &Lab) -> Measured<Latency> {
     let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
+    let config = on_one_core(dir.path(), cores, Tier::Memory, IdleStrategy::Spin);
+    let (appliance, client) = start_over_xdp(config, cores, lab)?;
+    trips(appliance, client, Tier::Memory)
+}
+
+/// An appliance in one namespace of `lab`, and a client of it in the other, on the core of the caller, over AF_XDP.
+pub(super) fn start_over_xdp(
+    mut config: ApplianceConfig,
+    cores: Cores,
+    lab: &Lab,
+) -> Measured<(Appliance, Client<XdpRx, XdpTx>)> {
     let (server, near) = (lab.side(A), lab.side(B));
-    let mut config = on_one_core(dir.path(), cores, Tier::Memory, IdleStrategy::Spin);
     config.listen = SocketAddrV4::new(server.ip, 0);
     config.nic = NicChoice::Xdp;
     config.xdp = Some(XdpSettings { interface: server.interface.clone(), ..XdpSettings::default() });
@@ -145,10 +155,11 @@ pub(super) fn round_trips_over_xdp(options: &Options, cores: Cores, lab: &Lab) -
     let config = XdpConfig { next_hops: NextHops::Fixed(server.mac), ..config };
     let nic = lab.run(B, || XdpNic::open(&config)).map_err(|error| error.to_string())?;
     let client = connect(&appliance, nic)?;
-    trips(appliance, client, Tier::Memory)
+    Ok((appliance, client))
 }
 
-fn on_one_core(dir: &Path, cores: Cores, tier: Tier, idle: IdleStrategy) -> ApplianceConfig {
+/// Every stage on the core of the other side.
+pub(super) fn on_one_core(dir: &Path, cores: Cores, tier: Tier, idle: IdleStrategy) -> ApplianceConfig {
     let mut config = ApplianceConfig::new(dir, ANY_PORT);
     // The stages that the reply waits for come first.
     let stages = match tier {
@@ -205,8 +216,7 @@ pub(super) fn max_rate(options: &Options, cores: Cores, tier: Tier, commands: &E
     let mut config = ApplianceConfig::new(dir.path(), ANY_PORT);
     config.tier = tier;
     config.journal.prefill_bytes = config.journal.segment_bytes;
-    let _ = pin_current_thread(cores.here);
-    let (appliance, mut client) = start(&config)?;
+    let (appliance, mut client) = start(&config, cores)?;
     let choices = format!("{}, idle {}", appliance.choices().cores, appliance.choices().idle);
     let (mut sent, mut acked_next) = (0, 0_u64);
     let mut idler = Idler::new(IdleStrategy::Backoff);
