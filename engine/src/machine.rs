@@ -13,7 +13,7 @@ use ticktape_core::limits::{OUTPUT_BYTES_MAX, OUTPUTS_PER_STEP_BYTES_MAX, OUTPUT
 use ticktape_core::{Ctx, Decode, Effects, Encode, Frame, Kind, Seq, Service, SessionEvent, Target, Timestamp};
 
 use crate::mark::{Compared, Mark, Points, fold_output};
-use crate::payload::{EpochChange, Origin, decode_session, decode_session_open};
+use crate::payload::{EpochChange, Origin, Reign, decode_session, decode_session_open};
 use crate::session::{Admission, Sessions};
 use crate::timer::Timers;
 
@@ -121,6 +121,18 @@ pub enum StepError {
         /// The service of this machine.
         service: &'static str,
     },
+    /// The reign that begins goes on after another reign than the one that was applied before it: an older copy of the log was
+    /// started once, took the same epoch, and what it wrote is not what is here.
+    OtherHistory {
+        /// The frame that says so.
+        seq: Seq,
+        /// The epoch of both reigns.
+        epoch: u64,
+        /// The reign that it goes on after.
+        log: u64,
+        /// The reign that was applied.
+        applied: u64,
+    },
     /// A mark in the log says that another state or other outputs were computed from the same frames.
     Diverged {
         /// The frame that says so.
@@ -183,6 +195,12 @@ impl fmt::Display for StepError {
                 "log is of service {log:?} from seq {seq} on, this is service {service:?}: take the matching service or another \
                  directory"
             ),
+            StepError::OtherHistory { seq, epoch, log, applied } => write!(
+                f,
+                "what seq {seq} goes on after is reign {log:016x} of epoch {epoch}, what stands here before it is reign \
+                 {applied:016x} of that epoch: an older copy of the journal was started, and the two were put together; go on \
+                 with one of them alone"
+            ),
             StepError::Diverged { seq, at, what } => write!(
                 f,
                 "the {what} after seq {at} are not what the log records in its mark at seq {seq}: the service is not \
@@ -214,6 +232,8 @@ pub struct Machine<S: Service> {
     pub(crate) feed_events_applied: u64,
     /// The first public event of each epoch. No part of the state: earlier builds recorded none.
     pub(crate) feed_reigns: Vec<(u64, u64)>,
+    /// The reign of each epoch, as far as it is known. No part of the state either.
+    pub(crate) reigns: Vec<(u64, u64)>,
     pub(crate) malformed: u64,
     /// Of all outputs so far, the failed step's excepted.
     pub(crate) output_hash: u64,
@@ -245,6 +265,7 @@ impl<S: Service> Machine<S> {
             feed_event_seq: 0,
             feed_events_applied: 0,
             feed_reigns: Vec::new(),
+            reigns: Vec::new(),
             malformed: 0,
             output_hash: 0,
             log_id: 0,
@@ -332,7 +353,14 @@ impl<S: Service> Machine<S> {
                 if log != S::SCHEMA_VERSION {
                     return Err(StepError::SchemaMismatch { seq, log, service: S::SCHEMA_VERSION });
                 }
+                let Reign { epoch: ended, id: applied } = self.reign();
+                if change.is_after_another(self.reign()) {
+                    return Err(StepError::OtherHistory { seq, epoch: ended, log: change.previous_reign, applied });
+                }
                 self.epochs.push((epoch, seq));
+                if change.reign != 0 {
+                    self.reigns.push((epoch, change.reign));
+                }
                 self.feed_reigns.push((epoch, self.feed_events_applied + 1));
                 Ok(())
             }
@@ -461,6 +489,19 @@ impl<S: Service> Machine<S> {
     /// Every epoch that the log declared, with the frame that did.
     pub fn epochs(&self) -> &[(u64, Seq)] {
         &self.epochs
+    }
+
+    /// The reign of the latest epoch.
+    pub fn reign(&self) -> Reign {
+        let epoch = self.epoch();
+        let known = self.reigns.last().filter(|&&(of, _)| of == epoch);
+        Reign { epoch, id: known.map_or(0, |&(_, id)| id) }
+    }
+
+    /// Every reign that the log declared, with the frame that did.
+    pub fn reigns(&self) -> Vec<(Reign, Seq)> {
+        let id_of = |epoch| self.reigns.iter().find(|&&(of, _)| of == epoch).map_or(0, |&(_, id)| id);
+        self.epochs.iter().map(|&(epoch, first)| (Reign { epoch, id: id_of(epoch) }, first)).collect()
     }
 
     /// The rolling hash of all outputs so far. WIRE.md, "SnapshotMark".

@@ -1,7 +1,6 @@
 //! What stands in the payloads of the engine's own frames. WIRE.md, "Inputs on the log".
 
-use ticktape_core::SessionId;
-use ticktape_core::limits::SERVICE_NAME_BYTES_MAX;
+use ticktape_core::{SessionId, is_service_name};
 
 use crate::link::layout::{Field, Table};
 use crate::{mark, outputs};
@@ -25,8 +24,14 @@ pub const SESSION_OPEN_BYTES: usize = 20;
 pub const EPOCH: usize = 0;
 /// Offset of the service's schema version in an `EpochChange` payload.
 pub const SCHEMA_VERSION: usize = 8;
-/// Offset of the service's name in an `EpochChange` payload: the rest of it, UTF-8.
+/// Offset of the service's name in an `EpochChange` payload: UTF-8, up to a byte of zero, or to the end where no reign is told.
 pub const SERVICE_NAME: usize = 12;
+/// How far behind the name's end the reign stands: the byte of zero is between them.
+pub const REIGN_BEHIND_NAME: usize = 1;
+/// How far behind the name's end the reign of the epoch before stands.
+pub const PREVIOUS_REIGN_BEHIND_NAME: usize = 9;
+/// Bytes behind the name where a reign is told.
+pub const REIGN_TAIL_BYTES: usize = 17;
 
 const SESSION_FIELDS: &[Field] = &[
     Field { offset: SESSION, bytes: CLIENT_EPOCH - SESSION, name: "session" },
@@ -122,8 +127,29 @@ pub fn decode_session(payload: &[u8]) -> Option<(SessionId, u32)> {
     Some((SessionId(session), client_epoch))
 }
 
+/// One writer's reign: its epoch, and what tells it from another that an older copy of the log began in the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reign {
+    /// The epoch; 0 where there is none yet.
+    pub epoch: u64,
+    /// The random number of its `EpochChange`; 0 where that is unknown.
+    pub id: u64,
+}
+
+impl Reign {
+    /// The reign of an epoch of which nothing else is known.
+    pub const fn unnamed(epoch: u64) -> Reign {
+        Reign { epoch, id: 0 }
+    }
+
+    /// Whether both are reigns of one epoch, and not the same one: what each wrote is another history. Not where one is unknown.
+    pub const fn is_other(self, than: Reign) -> bool {
+        self.epoch == than.epoch && self.id != 0 && than.id != 0 && self.id != than.id
+    }
+}
+
 /// What an `EpochChange` says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EpochChange<'a> {
     /// The reign that begins.
     pub epoch: u64,
@@ -131,23 +157,63 @@ pub struct EpochChange<'a> {
     pub schema_version: u32,
     /// The service's name; empty where it has none.
     pub service_name: &'a str,
+    /// A random number, made for this reign: an older copy of a log that is started takes the same epoch, and another number. 0 where
+    /// it is unknown: the log was written before there were such.
+    pub reign: u64,
+    /// That of the epoch before it in this log; 0 where there is none, or it is unknown.
+    pub previous_reign: u64,
 }
 
 impl<'a> EpochChange<'a> {
+    /// The reign that begins.
+    pub const fn begins(&self) -> Reign {
+        Reign { epoch: self.epoch, id: self.reign }
+    }
+
+    /// Whether it goes on after another reign than this one, which stands before it: not where one of them is unknown.
+    pub const fn is_after_another(&self, before: Reign) -> bool {
+        self.previous_reign != 0 && before.id != 0 && self.previous_reign != before.id
+    }
+
     /// The payload.
+    ///
+    /// # Panics
+    /// For a name that no service may have, or a previous reign beside none.
     pub fn encode(&self) -> Vec<u8> {
         let name = self.service_name.as_bytes();
-        assert!(name.len() <= SERVICE_NAME_BYTES_MAX, "service name of {} bytes", name.len());
-        [&self.epoch.to_le_bytes()[..], &self.schema_version.to_le_bytes(), name].concat()
+        assert!(is_service_name(self.service_name), "service name {:?}", self.service_name);
+        let mut payload = [&self.epoch.to_le_bytes()[..], &self.schema_version.to_le_bytes(), name].concat();
+        if self.reign != 0 {
+            payload.push(0);
+            payload.extend_from_slice(&self.reign.to_le_bytes());
+            payload.extend_from_slice(&self.previous_reign.to_le_bytes());
+        } else {
+            assert_eq!(self.previous_reign, 0, "a reign that is unknown tells of none before it");
+        }
+        payload
     }
 
     /// Reads a payload; `None` where it is none.
     pub fn decode(payload: &'a [u8]) -> Option<Self> {
         let epoch = u64::from_le_bytes(payload.get(EPOCH..SCHEMA_VERSION)?.try_into().ok()?);
         let schema_version = u32::from_le_bytes(payload.get(SCHEMA_VERSION..SERVICE_NAME)?.try_into().ok()?);
-        let name = payload.get(SERVICE_NAME..).filter(|name| name.len() <= SERVICE_NAME_BYTES_MAX)?;
-        Some(EpochChange { epoch, schema_version, service_name: std::str::from_utf8(name).ok()? })
+        let rest = payload.get(SERVICE_NAME..)?;
+        let (name, reigns) = match rest.iter().position(|&byte| byte == 0) {
+            Some(end) => (&rest[..end], decode_reigns(&rest[end..])?),
+            None => (rest, (0, 0)),
+        };
+        let service_name = std::str::from_utf8(name).ok().filter(|name| is_service_name(name))?;
+        let (reign, previous_reign) = reigns;
+        Some(EpochChange { epoch, schema_version, service_name, reign, previous_reign })
     }
+}
+
+/// What stands behind the name: a byte of zero, then both reigns, to the end.
+fn decode_reigns(tail: &[u8]) -> Option<(u64, u64)> {
+    let tail: &[u8; REIGN_TAIL_BYTES] = tail.try_into().ok()?;
+    let u64_at = |at: usize| u64::from_le_bytes(tail[at..at + 8].try_into().expect("eight bytes"));
+    let reign = u64_at(REIGN_BEHIND_NAME);
+    (reign != 0).then_some((reign, u64_at(PREVIOUS_REIGN_BEHIND_NAME)))
 }
 
 #[cfg(test)]
@@ -165,13 +231,37 @@ mod tests {
 
     #[test]
     fn an_epoch_change_reads_back_and_what_is_none_does_not() {
-        let change = EpochChange { epoch: 3, schema_version: 9, service_name: "book" };
-        let payload = change.encode();
-        assert_eq!(EpochChange::decode(&payload), Some(change));
-        let nameless = EpochChange::decode(&payload[..SERVICE_NAME]).unwrap();
-        assert_eq!(nameless.service_name, "");
-        assert_eq!(EpochChange::decode(&payload[..SERVICE_NAME - 1]), None);
-        assert_eq!(EpochChange::decode(&[&payload[..SERVICE_NAME], b"\xff"].concat()), None);
-        assert_eq!(EpochChange::decode(&[&payload[..SERVICE_NAME], &[b'x'; 65][..]].concat()), None);
+        for service_name in ["book", ""] {
+            let change = EpochChange { epoch: 3, schema_version: 9, service_name, reign: 258, previous_reign: 7 };
+            let payload = change.encode();
+            assert_eq!(payload.len(), SERVICE_NAME + service_name.len() + REIGN_TAIL_BYTES);
+            assert_eq!(EpochChange::decode(&payload), Some(change));
+            let first = EpochChange { previous_reign: 0, ..change };
+            assert_eq!(EpochChange::decode(&first.encode()), Some(first));
+            // Up to the end of the name it is what earlier builds wrote.
+            let name_end = SERVICE_NAME + service_name.len();
+            let earlier = EpochChange { reign: 0, previous_reign: 0, ..change };
+            assert_eq!(EpochChange::decode(&payload[..name_end]), Some(earlier));
+            assert_eq!(earlier.encode(), payload[..name_end]);
+            for len in name_end + 1..payload.len() {
+                assert_eq!(EpochChange::decode(&payload[..len]), None, "the first {len} bytes");
+            }
+            assert_eq!(EpochChange::decode(&[&payload[..], &[0]].concat()), None);
+            let no_reign = [&payload[..name_end], &[0; REIGN_TAIL_BYTES]].concat();
+            assert_eq!(EpochChange::decode(&no_reign), None, "a reign that is told is never 0");
+        }
+        let head = EpochChange { epoch: 3, schema_version: 9, ..EpochChange::default() }.encode();
+        assert_eq!(EpochChange::decode(&head[..SERVICE_NAME - 1]), None);
+        assert_eq!(EpochChange::decode(&[&head[..], b"\xff"].concat()), None);
+        for (bytes, reads) in [(64, true), (65, false)] {
+            let payload = [&head[..], &vec![b'x'; bytes], &[0], &[1; REIGN_TAIL_BYTES - 1]].concat();
+            assert_eq!(EpochChange::decode(&payload).is_some(), reads, "a name of {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn a_name_with_a_zero_in_it_is_never_written() {
+        let change = EpochChange { service_name: "bo\0ok", ..EpochChange::default() };
+        assert!(std::panic::catch_unwind(|| change.encode()).is_err());
     }
 }

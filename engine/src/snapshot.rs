@@ -1,7 +1,7 @@
 //! The whole state at one point of the log, as bytes: what a replica, a restart or a replay can begin from.
 //!
 //! Sections: *engine* (timers, sessions, counters, epochs), *service* (its own snapshot), *tails* (the sessions' latest
-//! events, and where each epoch's public events begin). The state digest covers the first two: they follow from the log alone, the third from
+//! events, where each epoch's public events begin, and the reign of each). The state digest covers the first two: they follow from the log alone, the third from
 //! a bound of this box, too, and from the build that began the log.
 //!
 //! Invariant: a restored machine answers every frame as the one that the snapshot was taken of.
@@ -111,6 +111,7 @@ impl<S: Service> Machine<S> {
         };
         tails.encode(&mut body);
         self.feed_reigns.encode(&mut body);
+        self.reigns.encode(&mut body);
         let sections = SectionBytes {
             engine: engine_bytes as u64,
             service: (digested_bytes - engine_bytes) as u64,
@@ -170,7 +171,7 @@ impl<S: Service> Machine<S> {
         let engine = EngineState::from_bytes(snapshot.engine()).map_err(|_| RestoreError::Section("engine"))?;
         let timers = Timers::from_parts(&engine.timers, engine.armings).ok_or(RestoreError::Section("engine"))?;
         let service = S::Snapshot::from_bytes(snapshot.service()).map_err(|_| RestoreError::Section("service"))?;
-        let (tails, feed_reigns) =
+        let (tails, [feed_reigns, reigns]) =
             decode_tails(snapshot.tails(), tail_bytes_max).ok_or(RestoreError::Section("tails"))?;
         let mut machine = Machine::begin(S::restore(service, config), limits);
         machine.timers = timers;
@@ -179,6 +180,7 @@ impl<S: Service> Machine<S> {
         machine.feed_event_seq = engine.feed_event_seq;
         machine.feed_events_applied = engine.feed_event_seq;
         machine.feed_reigns = feed_reigns;
+        machine.reigns = reigns;
         machine.malformed = engine.malformed;
         machine.applied = meta.seq;
         machine.now = meta.timestamp;
@@ -189,16 +191,18 @@ impl<S: Service> Machine<S> {
     }
 }
 
-/// The tails section: earlier builds ended it with the sessions' events.
-fn decode_tails(bytes: &[u8], tail_bytes_max: usize) -> Option<(Tails, Vec<(u64, u64)>)> {
+/// The tails section: earlier builds ended it with the sessions' events, or with where each epoch's public events begin.
+fn decode_tails(bytes: &[u8], tail_bytes_max: usize) -> Option<(Tails, [Vec<(u64, u64)>; 2])> {
     let mut reader = Reader::new(bytes);
     let tails = Tails::decode(&mut reader, tail_bytes_max)?;
-    let feed_reigns = match reader.finish() {
-        Ok(()) => Vec::new(),
-        Err(_) => Vec::decode(&mut reader).ok()?,
-    };
+    let mut of_epochs = [Vec::new(), Vec::new()];
+    for part in &mut of_epochs {
+        if reader.finish().is_err() {
+            *part = Vec::decode(&mut reader).ok()?;
+        }
+    }
     reader.finish().ok()?;
-    Some((tails, feed_reigns))
+    Some((tails, of_epochs))
 }
 
 /// A state to go on from.
@@ -407,12 +411,19 @@ mod tests {
     fn what_earlier_builds_wrote_of_the_tails_is_read_and_nothing_else() {
         let mut earlier = Vec::new();
         Tails::new(1 << 10).encode(&mut earlier);
-        assert_eq!(decode_tails(&earlier, 1 << 10), Some((Tails::new(1 << 10), Vec::new())));
-        let reigns = vec![(1, 1), (3, 9)];
-        let both = [&earlier[..], &reigns.to_bytes()].concat();
-        assert_eq!(decode_tails(&both, 1 << 10), Some((Tails::new(1 << 10), reigns)));
-        for wrong in [&both[..both.len() - 1], &[&both[..], &[0]].concat(), &[&earlier[..], &[0]].concat()] {
-            assert_eq!(decode_tails(wrong, 1 << 10), None);
+        let reads = |bytes: &[u8]| decode_tails(bytes, 1 << 10);
+        let tails = || Tails::new(1 << 10);
+        assert_eq!(reads(&earlier), Some((tails(), [Vec::new(), Vec::new()])));
+        let (first_events, reigns) = (vec![(1, 1), (3, 9)], vec![(3, 77)]);
+        let without_reigns = [&earlier[..], &first_events.to_bytes()].concat();
+        assert_eq!(reads(&without_reigns), Some((tails(), [first_events.clone(), Vec::new()])));
+        let all = [&without_reigns[..], &reigns.to_bytes()].concat();
+        assert_eq!(reads(&all), Some((tails(), [first_events, reigns])));
+        for len in (0..all.len()).filter(|len| ![earlier.len(), without_reigns.len()].contains(len)) {
+            assert_eq!(reads(&all[..len]), None, "the first {len} bytes");
+        }
+        for whole in [&earlier, &without_reigns, &all] {
+            assert_eq!(reads(&[&whole[..], &[0]].concat()), None);
         }
     }
 }

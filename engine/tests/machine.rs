@@ -1,7 +1,8 @@
 //! The deterministic engine, driven frame by frame.
 
 use ticktape::machine::{Machine, Progress, StepError, StepLimits};
-use ticktape::payload::{EpochChange, Origin, encode_session_open};
+use ticktape::payload::{EpochChange, Origin, Reign, encode_session_open};
+use ticktape::tails::Tails;
 use ticktape::{Ctx, Decode, Encode, Frame, Kind, Seq, Service, SessionEvent, SessionId, Target, TimerId, Timestamp};
 
 /// Remembers what happened to it, and does what it is told.
@@ -183,17 +184,63 @@ fn frames_that_do_not_fit_the_log_are_refused_by_reason() {
     assert_eq!(refuse(2, 9, Kind::Tick, &[]), StepError::TimeWentBack { seq: Seq(2) });
     assert_eq!(refuse(2, 10, Kind::Output, &[]), StepError::NotAnInput { seq: Seq(2), kind: Kind::Output });
     assert_eq!(refuse(2, 10, Kind::SessionOpen, &[1]), StepError::NotAnInput { seq: Seq(2), kind: Kind::SessionOpen });
-    let other = EpochChange { epoch: 1, schema_version: 99, service_name: "" }.encode();
+    let other = EpochChange { epoch: 1, schema_version: 99, service_name: "", ..EpochChange::default() }.encode();
     assert_eq!(
         refuse(2, 10, Kind::EpochChange, &other),
         StepError::SchemaMismatch { seq: Seq(2), log: 99, service: 1 }
     );
-    let foreign = EpochChange { epoch: 1, schema_version: 1, service_name: "ledger" }.encode();
+    let foreign =
+        EpochChange { epoch: 1, schema_version: 1, service_name: "ledger", ..EpochChange::default() }.encode();
     let log = "ledger".to_string();
     assert_eq!(
         refuse(2, 10, Kind::EpochChange, &foreign),
         StepError::OtherService { seq: Seq(2), log, service: "recorder" }
     );
+}
+
+fn change(epoch: u64, reign: u64, previous_reign: u64) -> Vec<u8> {
+    EpochChange { epoch, schema_version: 1, reign, previous_reign, ..EpochChange::default() }.encode()
+}
+
+#[test]
+fn a_log_put_together_of_two_histories_stops_where_they_meet() {
+    let begin = || {
+        let mut machine = machine();
+        apply(&mut machine, 1, 10, Kind::EpochChange, &change(1, 7, 0)).unwrap();
+        apply(&mut machine, 2, 10, Kind::EpochChange, &change(2, 8, 7)).unwrap();
+        machine
+    };
+    let mut one = begin();
+    assert_eq!(one.reigns(), [(Reign { epoch: 1, id: 7 }, Seq(1)), (Reign { epoch: 2, id: 8 }, Seq(2))]);
+    assert_eq!(one.reign(), Reign { epoch: 2, id: 8 });
+    let spliced = StepError::OtherHistory { seq: Seq(3), epoch: 2, log: 9, applied: 8 };
+    assert_eq!(apply(&mut one, 3, 11, Kind::EpochChange, &change(3, 10, 9)).unwrap_err(), spliced);
+    assert_eq!(apply(&mut one, 3, 11, Kind::Tick, &[]).unwrap_err(), spliced, "for good");
+
+    // From a snapshot it goes on alike, and what tells no reign is as good as any.
+    let snapshot = begin().to_snapshot(&Tails::new(0));
+    let restore = || Machine::<Recorder>::restore(&snapshot, &(), StepLimits::default(), 0).unwrap().0;
+    assert_eq!(restore().reigns(), one.reigns());
+    assert_eq!(apply(&mut restore(), 3, 11, Kind::EpochChange, &change(3, 10, 9)).unwrap_err(), spliced);
+    for goes_on in [change(3, 10, 8), change(3, 10, 0), change(3, 0, 0)] {
+        let mut machine = restore();
+        apply(&mut machine, 3, 11, Kind::EpochChange, &goes_on).unwrap();
+        assert_eq!(machine.epoch(), 3);
+    }
+    let mut unknown = restore();
+    apply(&mut unknown, 3, 11, Kind::EpochChange, &change(3, 0, 0)).unwrap();
+    assert_eq!(unknown.reign(), Reign::unnamed(3), "that of the epoch before is none of this one's");
+    apply(&mut unknown, 4, 11, Kind::EpochChange, &change(4, 11, 5)).unwrap();
+}
+
+#[test]
+fn reigns_are_no_part_of_the_state() {
+    let of = |reign| {
+        let mut machine = machine();
+        apply(&mut machine, 1, 10, Kind::EpochChange, &change(1, reign, 0)).unwrap();
+        machine.state_digest()
+    };
+    assert!(of(7) == of(8) && of(0) == of(7));
 }
 
 #[test]

@@ -250,6 +250,11 @@ impl<D: Disk> Journal<D> {
         self.log_id
     }
 
+    /// A random number, never 0, from where the salts come: for what its owner has to tell apart.
+    pub fn mint(&mut self) -> u64 {
+        self.segments.mint()
+    }
+
     /// The highest seq up to which everything is durable.
     pub fn durable(&self) -> Seq {
         self.durable

@@ -133,6 +133,11 @@ impl Segments {
         })
     }
 
+    /// See [`Journal::mint`](crate::Journal::mint).
+    pub(crate) fn mint(&mut self) -> u64 {
+        self.salts.next()
+    }
+
     /// Whether a commit of `bytes` fits in what is left of the current segment, whose header takes a block.
     pub(crate) fn current_fits(&self, bytes: u64, block: u64) -> bool {
         let lead = if self.current.offset == 0 { block } else { 0 };

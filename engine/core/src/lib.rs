@@ -24,6 +24,8 @@ mod units;
 
 pub use codec::{Decode, DecodeError, Encode, Reader};
 pub use frame::{Frame, FrameError, Kind};
-pub use service::{Ctx, Effects, InvariantViolation, Invariants, Outgoing, Service, SessionEvent, Target, TimerOp};
+pub use service::{
+    Ctx, Effects, InvariantViolation, Invariants, Outgoing, Service, SessionEvent, Target, TimerOp, is_service_name,
+};
 pub use ticktape_crc::{crc32c, crc32c_append};
 pub use units::{Nanos, Seq, SessionId, TimerId, Timestamp};

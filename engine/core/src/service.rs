@@ -3,7 +3,13 @@
 use std::fmt;
 
 use crate::codec::{Decode, Encode};
+use crate::limits::SERVICE_NAME_BYTES_MAX;
 use crate::units::{Seq, SessionId, TimerId, Timestamp};
+
+/// Whether a service may have this name in its logs: at most [`SERVICE_NAME_BYTES_MAX`] bytes, and none of them 0, which ends it there.
+pub fn is_service_name(name: &str) -> bool {
+    name.len() <= SERVICE_NAME_BYTES_MAX && !name.as_bytes().contains(&0)
+}
 
 /// A deterministic state machine: `(state, input) → outputs`.
 ///
@@ -22,8 +28,8 @@ pub trait Service: Sized {
     /// What is fixed for the life of a log, such as the number of accounts.
     type Config;
 
-    /// The service's name in its logs, up to [`SERVICE_NAME_BYTES_MAX`](crate::limits::SERVICE_NAME_BYTES_MAX) bytes. A log that
-    /// names another service is refused; an empty name on either side is not compared.
+    /// The service's name in its logs: see [`is_service_name`]. A log that names another service is refused; an empty name on either
+    /// side is not compared.
     const NAME: &'static str = "";
 
     /// Bumped when the meaning of inputs, outputs or the snapshot changes; replicas of different versions refuse each other.

@@ -1,7 +1,7 @@
 //! The messages: parsed from a body whose checksums fit, and appended to a buffer.
 
 use ticktape_core::limits::SERVICE_NAME_BYTES_MAX;
-use ticktape_core::{Seq, crc32c};
+use ticktape_core::{Seq, crc32c, is_service_name};
 
 use super::error::MessageError;
 use super::layout::{MAGIC, VERSION, frames, header, hello, refuse, snapshot_begin, snapshot_chunk, up_to, welcome};
@@ -367,7 +367,7 @@ impl<'a> Message<'a> {
 }
 
 fn append_hello(hello: &Hello<'_>, out: &mut Vec<u8>) {
-    assert!(hello.service_name.len() <= SERVICE_NAME_BYTES_MAX, "a service name of at most 64 bytes");
+    assert!(is_service_name(hello.service_name), "service name {:?}", hello.service_name);
     let part = hello.part.unwrap_or(Part { seq: Seq::ZERO, header_crc: 0, bytes: 0 });
     out.extend_from_slice(&hello.stream.to_le_bytes());
     out.extend_from_slice(&hello.schema_version.to_le_bytes());
@@ -399,8 +399,11 @@ fn parse_hello(message: &[u8]) -> Result<Hello<'_>, MessageError> {
     let no_part = part.seq > Seq::ZERO || (part.header_crc, part.bytes) == (0, 0);
     let seqs = [hello.wanted, part.seq, hello.snapshot_max].iter().all(|&seq| seq <= Seq::MAX);
     let message_bytes = MESSAGE_BYTES_MIN..=MESSAGE_BYTES_LIMIT;
-    let sound =
-        no_part && seqs && hello.wanted > Seq::ZERO && message_bytes.contains(&(hello.message_bytes_max as usize));
+    let sound = no_part
+        && seqs
+        && is_service_name(hello.service_name)
+        && hello.wanted > Seq::ZERO
+        && message_bytes.contains(&(hello.message_bytes_max as usize));
     sound.then_some(hello).ok_or(MessageError::Field)
 }
 

@@ -398,6 +398,7 @@ where
         return Err(ConfigError { place: "feed".to_string(), message }.into());
     }
     journal.set_epoch(u64::from(epoch));
+    let reign = journal.mint();
     sessions.begin(epoch, machine.sessions(), machine.epochs());
     let (log_id, epochs) = (journal.log_id(), EpochTable::new(machine.epochs()));
     epochs.begin(u64::from(epoch), machine.applied().next());
@@ -415,7 +416,14 @@ where
     let mut log = LogWriter::new(ring.producer, time, STREAM_ID, config.payload_bytes_max());
     let last = machine.applied();
     let mut journaler = Journaler::new(journal_frames, journal, ring.durable, latency("durable", last)?);
-    begin_epoch::<S>(&mut log, &mut journaler, epoch)?;
+    let change = EpochChange {
+        epoch: u64::from(epoch),
+        schema_version: S::SCHEMA_VERSION,
+        service_name: S::NAME,
+        reign,
+        previous_reign: machine.reign().id,
+    };
+    begin_epoch(&mut log, &mut journaler, &change)?;
     if config.tier == Tier::Memory {
         journaler.be_unhurried(config.ring.bytes);
     }
@@ -564,12 +572,11 @@ fn open_feed(feed: &FeedConfig, config: &ApplianceConfig) -> Result<UdpNic, Star
 }
 
 /// Makes the new reign durable before anything else can be.
-fn begin_epoch<S: Service>(
+fn begin_epoch(
     log: &mut LogWriter,
     journaler: &mut Journaler<NativeDisk>,
-    epoch: u32,
+    change: &EpochChange<'_>,
 ) -> Result<(), StartError> {
-    let change = EpochChange { epoch: u64::from(epoch), schema_version: S::SCHEMA_VERSION, service_name: S::NAME };
     let payload = change.encode();
     let seq = log.append(clock::monotonic_ns(), Kind::EpochChange, &payload, &[]).expect("the ring is empty");
     log.publish();

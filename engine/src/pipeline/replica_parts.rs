@@ -259,7 +259,12 @@ mod tests {
     fn log(config: &ReplicaConfig, dir: &Path, epochs: &[(u64, u64)]) {
         let (mut journal, _) = Journal::open_covered(FileDisk::new(), dir, config.journal.clone(), Seq::ZERO).unwrap();
         let changes = epochs.iter().map(|&(epoch, seq)| {
-            let change = EpochChange { epoch, schema_version: Nothing::SCHEMA_VERSION, service_name: Nothing::NAME };
+            let change = EpochChange {
+                epoch,
+                schema_version: Nothing::SCHEMA_VERSION,
+                service_name: Nothing::NAME,
+                ..EpochChange::default()
+            };
             (seq, Kind::EpochChange, change.encode().to_vec())
         });
         let last = epochs.last().unwrap().1 + 1;

@@ -21,7 +21,11 @@ fn frame(seq: u64, kind: Kind, payload: &[u8]) -> Vec<u8> {
 }
 
 fn change(seq: u64, epoch: u64, schema_version: u32, service_name: &str) -> Vec<u8> {
-    frame(seq, Kind::EpochChange, &EpochChange { epoch, schema_version, service_name }.encode())
+    frame(
+        seq,
+        Kind::EpochChange,
+        &EpochChange { epoch, schema_version, service_name, ..EpochChange::default() }.encode(),
+    )
 }
 
 const FEED: Way = Way::Feed { epoch: 5 };

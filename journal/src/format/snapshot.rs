@@ -25,7 +25,7 @@
 
 use std::fmt;
 
-use ticktape_core::{Seq, Timestamp, crc32c};
+use ticktape_core::{Seq, Timestamp, crc32c, is_service_name};
 
 use super::{is_zero, put_u32, put_u64, u32_at, u64_at};
 use crate::limits::ALIGNMENT_BYTES_MAX;
@@ -229,7 +229,7 @@ impl SnapshotHeader {
         let (meta, sections, name) = (&self.meta, &self.sections, self.meta.service_name.as_bytes());
         assert_eq!(block.len(), BLOCK_BYTES, "the header fills one block");
         assert!(meta.seq >= Seq::FIRST && meta.seq <= Seq::MAX, "a snapshot contains a frame");
-        assert!(name.len() <= NAME_BYTES_MAX, "a service name of at most {NAME_BYTES_MAX} bytes");
+        assert!(is_service_name(&meta.service_name), "service name {:?}", meta.service_name);
         assert!(sections.total().is_some(), "a body of at most {BODY_BYTES_MAX} bytes");
         block.fill(0);
         block[MAGIC_AT..VERSION].copy_from_slice(&MAGIC);
@@ -319,7 +319,7 @@ fn decode_fields(block: &[u8]) -> Result<SnapshotHeader, SnapshotDamage> {
     }
     let (name, rest) = block[SERVICE_NAME..LOG_ID].split_at(name_bytes);
     let service_name = std::str::from_utf8(name).map_err(|_| field("service_name", SERVICE_NAME))?;
-    if !is_zero(rest) {
+    if !is_zero(rest) || !is_service_name(service_name) {
         return Err(field("service_name", SERVICE_NAME));
     }
     let meta = SnapshotMeta {
@@ -398,6 +398,7 @@ mod tests {
         assert_eq!(decode(&with(ENGINE_BYTES, &[0xff; 24])), lengths, "the sum would wrap");
         assert_eq!(decode(&with(ENGINE_BYTES + 5, &[2])), lengths, "two terabytes");
         assert_eq!(decode(&with(NAME_BYTES, &[65])), field("name_bytes", NAME_BYTES));
+        assert_eq!(decode(&with(SERVICE_NAME, &[0])), field("service_name", SERVICE_NAME), "a zero in the name");
         assert_eq!(decode(&with(NAME_BYTES, &[1])), field("service_name", SERVICE_NAME), "more than its length");
         assert_eq!(decode(&with(SERVICE_NAME, &[0xff])), field("service_name", SERVICE_NAME), "not UTF-8");
         let size = SnapshotDamage::Size { expected: 4 * 4096, actual: 3 * 4096 };

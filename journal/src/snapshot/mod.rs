@@ -22,9 +22,9 @@ mod writer;
 
 use std::ops::Range;
 
-use ticktape_core::Seq;
+use ticktape_core::{Seq, is_service_name};
 
-use crate::format::snapshot::{BLOCK_BYTES, NAME_BYTES_MAX};
+use crate::format::snapshot::BLOCK_BYTES;
 pub use crate::format::snapshot::{SectionBytes, SnapshotDamage, SnapshotHeader, SnapshotMeta};
 pub use error::SnapshotError;
 pub use read::{
@@ -55,12 +55,12 @@ impl Snapshot {
     /// A snapshot of a body that holds exactly these sections, back to back. Nothing is copied.
     ///
     /// # Panics
-    /// When the sections are not the body's length, the seq is none of a frame, or the name is longer than
-    /// [`NAME_BYTES_MAX`].
+    /// When the sections are not the body's length, the seq is none of a frame, or the name is
+    /// [none](is_service_name).
     pub fn new(meta: SnapshotMeta, body: Vec<u8>, sections: SectionBytes) -> Snapshot {
         assert_eq!(sections.total(), Some(body.len() as u64), "the sections fill the body");
         assert!(meta.seq >= Seq::FIRST && meta.seq <= Seq::MAX, "a snapshot contains a frame");
-        assert!(meta.service_name.len() <= NAME_BYTES_MAX, "a service name of at most {NAME_BYTES_MAX} bytes");
+        assert!(is_service_name(&meta.service_name), "service name {:?}", meta.service_name);
         Snapshot { meta, sections, body }
     }
 

@@ -76,7 +76,23 @@ pub fn seeds() -> Seeds {
             sealed(
                 Seq::MAX.0,
                 Kind::EpochChange,
-                &payload::EpochChange { epoch: 1, schema_version: 1, service_name: "kv" }.encode(),
+                &payload::EpochChange {
+                    epoch: 1,
+                    schema_version: 1,
+                    service_name: "kv",
+                    reign: 258,
+                    previous_reign: 257,
+                }
+                .encode(),
+            ),
+        ),
+        (
+            "epoch_change_without_a_reign",
+            sealed(
+                1,
+                Kind::EpochChange,
+                &payload::EpochChange { epoch: 1, schema_version: 1, service_name: "kv", ..Default::default() }
+                    .encode(),
             ),
         ),
     ]

@@ -95,7 +95,7 @@ fn frame(input: &mut Input<'_>) -> (Kind, Vec<u8>) {
             (Kind::SessionOpen, payload::encode_session_open(session, client_epoch, first_seq).to_vec())
         }
         3 => (Kind::SessionClose, payload::encode_session(session, client_epoch).to_vec()),
-        4 => (Kind::EpochChange, epoch_change(input.u8().into())),
+        4 => (Kind::EpochChange, epoch_change(input)),
         5 => (Kind::Tick, Vec::new()),
         6 => (Kind::Input, order(input).to_bytes()),
         _ => {
@@ -153,14 +153,22 @@ pub fn seeds() -> Seeds {
         .bytes(&[0, 0, 6, 1, 5, 3, 6, 4, 0, 1]) // modifies
         .bytes(&[0, 0, 5, 0, 200]) // time passes
         .bytes(&[0, 0, 6, 0, 6, 3, 0, 0, 0, 1]); // cancels
+    // Reign 1, then 2 after it, then 3 that says it goes on after 1.
+    let reigns = Script::default().bytes(&[0]).bytes(&[0, 0, 4, 1, 1, 0, 1]).bytes(&[0, 0, 4, 2, 6, 0, 1]);
+    let reigns = reigns.bytes(&[0, 0, 4, 3, 7, 0, 1]).0;
     vec![
         ("counter", commands(0, &[counter::Command::Add(5), counter::Command::Reset])),
         ("kv", commands(1, &[put, kv::Command::Get { key: "name".into() }])),
         ("bank", commands(2, &transfers)),
         ("orders", orders.0),
+        ("reigns", reigns),
     ]
 }
 
-fn epoch_change(epoch: u64) -> Vec<u8> {
-    payload::EpochChange { epoch, schema_version: 1, service_name: "" }.encode()
+/// Of few reigns, so that they go on after each other now and then.
+fn epoch_change(input: &mut Input<'_>) -> Vec<u8> {
+    let (epoch, reigns) = (input.u8().into(), input.u8());
+    let reign = u64::from(reigns & 3);
+    let previous_reign = if reign == 0 { 0 } else { u64::from(reigns >> 2 & 3) };
+    payload::EpochChange { epoch, schema_version: 1, service_name: "", reign, previous_reign }.encode()
 }

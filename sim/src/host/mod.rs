@@ -209,6 +209,13 @@ impl<S: Service> Host<S> {
         let Start { mut journal, recovered, machine, mut sessions, snapshot, passed_over, .. } = started;
         let epoch = u32::try_from(recovered.last_epoch.max(machine.epoch()) + 1).expect("a few starts");
         journal.set_epoch(u64::from(epoch));
+        let change = EpochChange {
+            epoch: u64::from(epoch),
+            schema_version: S::SCHEMA_VERSION,
+            service_name: S::NAME,
+            reign: journal.mint(),
+            previous_reign: machine.reign().id,
+        };
         sessions.begin(epoch, machine.sessions(), machine.epochs());
         let (log_id, epochs) = (journal.log_id(), EpochTable::new(machine.epochs()));
         epochs.begin(u64::from(epoch), machine.applied().next());
@@ -223,7 +230,7 @@ impl<S: Service> Host<S> {
         let mut log = LogWriter::new(ring.producer, clock, STREAM_ID, config.payload_bytes_max());
         let last = machine.applied();
         let mut journaler = Journaler::new(journal_frames, journal, ring.durable, latency(last));
-        begin_epoch::<S>(boot, &mut log, &mut journaler, epoch)?;
+        begin_epoch(boot, &mut log, &mut journaler, &change)?;
         if config.tier == Tier::Memory {
             journaler.be_unhurried(config.ring.bytes);
         }
@@ -450,13 +457,12 @@ fn open_feed<C>(boot: &Boot<'_, C>, feed: &FeedConfig, epoch: u32, first: Seq) -
 }
 
 /// Makes the new reign durable before anything else can be.
-fn begin_epoch<S: Service>(
-    boot: &Boot<'_, S::Config>,
+fn begin_epoch<C>(
+    boot: &Boot<'_, C>,
     log: &mut LogWriter,
     journaler: &mut Journaler<SimDisk>,
-    epoch: u32,
+    change: &EpochChange<'_>,
 ) -> Result<(), StartError> {
-    let change = EpochChange { epoch: u64::from(epoch), schema_version: S::SCHEMA_VERSION, service_name: S::NAME };
     let seq = log.append(boot.clock.monotonic(), Kind::EpochChange, &change.encode(), &[]).expect("the ring is empty");
     log.publish();
     for _ in 0..BEGIN_POLLS_MAX {

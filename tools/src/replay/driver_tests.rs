@@ -121,7 +121,12 @@ impl Capture {
 
     fn reign(&mut self, epoch: u32) {
         self.epoch = epoch;
-        let change = EpochChange { epoch: epoch.into(), schema_version: Sum::SCHEMA_VERSION, service_name: Sum::NAME };
+        let change = EpochChange {
+            epoch: epoch.into(),
+            schema_version: Sum::SCHEMA_VERSION,
+            service_name: Sum::NAME,
+            ..EpochChange::default()
+        };
         self.frame(Kind::EpochChange, &change.encode());
     }
 
@@ -263,7 +268,12 @@ fn a_reign_that_is_not_its_feeds_or_comes_twice_ends_the_replay() {
     for epoch in [1, 2] {
         let mut capture = Capture::new();
         capture.reign(1);
-        let change = EpochChange { epoch, schema_version: Sum::SCHEMA_VERSION, service_name: Sum::NAME };
+        let change = EpochChange {
+            epoch,
+            schema_version: Sum::SCHEMA_VERSION,
+            service_name: Sum::NAME,
+            ..EpochChange::default()
+        };
         capture.frame(Kind::EpochChange, &change.encode());
         let summary = capture.replay(None);
         assert_eq!((summary.halt, summary.seq), (Some(Halt::Rig(RigError::NoReign(Seq(2)))), Seq(1)));

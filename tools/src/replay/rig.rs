@@ -386,7 +386,9 @@ impl<S: Service> AnyRig for Rig<S> {
 
     fn begin(&mut self, now: Nanos, on_output: OnOutput<'_>) -> Result<(), RigError> {
         let epoch = self.machine().epoch() + 1;
-        let change = EpochChange { epoch, schema_version: S::SCHEMA_VERSION, service_name: S::NAME };
+        // What is replayed is not journaled: nobody has to tell this reign from another.
+        let change =
+            EpochChange { epoch, schema_version: S::SCHEMA_VERSION, service_name: S::NAME, ..EpochChange::default() };
         self.reign(now, Some(&change.encode()), 0, true)?;
         self.reconnect();
         self.settle(now, on_output)

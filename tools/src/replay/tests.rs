@@ -16,7 +16,12 @@ type Entry = (Kind, Vec<u8>);
 type Sent = (u64, Vec<u8>);
 
 fn reign(epoch: u64) -> Entry {
-    let change = EpochChange { epoch, schema_version: Counter::SCHEMA_VERSION, service_name: Counter::NAME };
+    let change = EpochChange {
+        epoch,
+        schema_version: Counter::SCHEMA_VERSION,
+        service_name: Counter::NAME,
+        ..EpochChange::default()
+    };
     (Kind::EpochChange, change.encode())
 }
 

@@ -72,7 +72,12 @@ impl CounterLog {
         machine.set_log_id(journal.log_id());
         let mut log = CounterLog { dir: dir.to_owned(), journal: Some(journal), machine, latest: Mark::default() };
         log.journal().set_epoch(1);
-        let change = EpochChange { epoch: 1, schema_version: Counter::SCHEMA_VERSION, service_name: Counter::NAME };
+        let change = EpochChange {
+            epoch: 1,
+            schema_version: Counter::SCHEMA_VERSION,
+            service_name: Counter::NAME,
+            ..EpochChange::default()
+        };
         log.append(Kind::EpochChange, &change.encode());
         log
     }

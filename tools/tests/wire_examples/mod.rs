@@ -44,7 +44,8 @@ fn made() -> Vec<(&'static str, Vec<u8>)> {
         ("codec new", Order::New { side: Side::Sell, id: 7, price: -2, qty: 100 }.to_bytes()),
         ("codec cancel", Order::Cancel(7).to_bytes()),
         ("session input", [&origin.encode()[..], b"buy"].concat()),
-        ("epoch change", EpochChange { epoch: 3, schema_version: 9, service_name: "kv" }.encode()),
+        ("epoch change", epoch_change(0x0102_0304_0506_0708).encode()),
+        ("epoch change without a reign", epoch_change(0).encode()),
         ("snapshot mark", Mark { at: Seq(7), state_digest: [3; 32], output_hash: 9 }.encode().to_vec()),
         ("segment header", segment_header()),
         ("segment header version 1", segment_header_version_1()),
@@ -234,4 +235,9 @@ fn anchor() -> Vec<u8> {
         bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
     }
     bytes
+}
+
+fn epoch_change(reign: u64) -> EpochChange<'static> {
+    let previous_reign = if reign == 0 { 0 } else { 5 };
+    EpochChange { epoch: 3, schema_version: 9, service_name: "kv", reign, previous_reign }
 }

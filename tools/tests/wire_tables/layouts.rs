@@ -42,6 +42,8 @@ fn of_table(part: &str, table: &link::layout::Table) -> Expected {
 pub fn expected() -> Vec<Expected> {
     let mut all = vec![frame_table()];
     all.extend(payload::TABLES.iter().map(|table| of_table("Inputs on the log/", table)));
+    let epoch_change = all.iter_mut().find(|table| table.path.ends_with("/EpochChange")).expect("it is one of them");
+    epoch_change.rows.extend(behind_the_name());
     all.extend(journal());
     all.extend(link::layout::TABLES.iter().map(|table| of_table("Link/", table)));
     all.extend(feed::TABLES.iter().map(|table| of_table("Feed/", table)));
@@ -73,6 +75,17 @@ fn frame_table() -> Expected {
     let crc_bytes = frame::frame_bytes(100) - (frame::PAYLOAD + 100);
     table.rows.push(vec![format!("{} + n", frame::PAYLOAD), crc_bytes.to_string(), "payload_crc".to_owned()]);
     table
+}
+
+/// What an `EpochChange` has behind the service's name.
+fn behind_the_name() -> [Vec<String>; 3] {
+    use payload::{PREVIOUS_REIGN_BEHIND_NAME, REIGN_BEHIND_NAME, REIGN_TAIL_BYTES, SERVICE_NAME};
+    [
+        (0, REIGN_BEHIND_NAME, "name_end"),
+        (REIGN_BEHIND_NAME, PREVIOUS_REIGN_BEHIND_NAME, "reign"),
+        (PREVIOUS_REIGN_BEHIND_NAME, REIGN_TAIL_BYTES, "previous_reign"),
+    ]
+    .map(|(from, to, name)| vec![format!("{} + n", SERVICE_NAME + from), (to - from).to_string(), name.to_owned()])
 }
 
 fn journal() -> Vec<Expected> {
