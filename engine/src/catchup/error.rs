@@ -6,6 +6,7 @@ use ticktape_core::{FrameError, Seq};
 
 use super::message::{Refuse, RefuseReason};
 use crate::feed::StreamName;
+use crate::payload::Reign;
 
 /// Why bytes are not a catch-up message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,7 +72,7 @@ impl fmt::Display for MessageError {
         f.write_str(match self {
             MessageError::Magic => "it does not speak catch-up: no TTCU where a message begins",
             MessageError::HeaderCrc => "the checksum of a message's header does not fit",
-            MessageError::Version => "it speaks another version of catch-up than 1",
+            MessageError::Version => "it speaks another version of catch-up than 2",
             MessageError::UnknownType => "a message of an unknown type",
             MessageError::Reserved => "a message with reserved bytes that are not zero",
             MessageError::Length => "a message of a length that its type never has, or above what was agreed on",
@@ -126,6 +127,16 @@ pub enum Fault {
         /// This one's.
         client: u64,
     },
+    /// It is of this log, and its epoch of this name is another reign: an older copy of the journal was started, and each goes on by
+    /// itself.
+    OtherHistory {
+        /// The log's identity; 0 where it has none.
+        log_id: u64,
+        /// Its reign.
+        server: Reign,
+        /// That of the same epoch here.
+        client: Reign,
+    },
     /// It says it has sent more, or less, than it has.
     WrongEnd {
         /// What it says comes next.
@@ -140,7 +151,7 @@ pub enum Fault {
 impl Fault {
     /// How many reasons there are.
     pub const COUNT: usize = MessageError::ALL.len() + Self::OTHERS + RefuseReason::ALL.len();
-    const OTHERS: usize = 9;
+    const OTHERS: usize = 10;
 
     /// Its place among the counters: malformed messages first, then the others, then refusals.
     pub const fn index(&self) -> usize {
@@ -154,7 +165,8 @@ impl Fault {
             Fault::BadSnapshot { .. } => 5,
             Fault::TooManySnapshots => 6,
             Fault::OtherLog { .. } => 7,
-            Fault::WrongEnd { .. } => 8,
+            Fault::OtherHistory { .. } => 8,
+            Fault::WrongEnd { .. } => 9,
             Fault::Refused(refuse) => {
                 return MessageError::ALL.len() + Self::OTHERS + refuse.reason.index();
             }
@@ -174,6 +186,7 @@ impl Fault {
             Fault::BadSnapshot { .. } => "bad_snapshot",
             Fault::TooManySnapshots => "too_many_snapshots",
             Fault::OtherLog { .. } => "other_log",
+            Fault::OtherHistory { .. } => "other_history",
             Fault::WrongEnd { .. } => "wrong_end",
             Fault::Refused(refuse) => refuse.reason.name(),
         }
@@ -196,6 +209,13 @@ impl fmt::Display for Fault {
             Fault::OtherLog { server, client } => {
                 write!(f, "it serves log {server:016x}, this one is {client:016x}: name a server of this log")
             }
+            Fault::OtherHistory { log_id, server, client } => write!(
+                f,
+                "it has log {log_id:016x} as it went on in reign {:016x} of epoch {}, here it went on in reign {:016x} of that \
+                 epoch: an older copy of the journal was started beside the other; keep one of the two, and move the other's \
+                 directory away",
+                server.id, server.epoch, client.id
+            ),
             Fault::WrongEnd { server, next } => write!(f, "it says frame {server} comes next, and {next} does"),
             Fault::Refused(refuse) => refuse.fmt(f),
         }
@@ -228,6 +248,12 @@ impl fmt::Display for Refuse {
             RefuseReason::TooManyClients => write!(f, "it serves {detail} clients already: ask later, or another"),
             RefuseReason::TooManyOfAddress => {
                 write!(f, "it serves {detail} clients of this address already: ask later, or another")
+            }
+            RefuseReason::OtherHistory => {
+                write!(
+                    f,
+                    "its epoch of that name is reign {detail:016x}, another one than here: name a server of this history"
+                )
             }
             RefuseReason::FrameTooLarge => write!(f, "a message of {detail} bytes is coming: allow for that many"),
             RefuseReason::NotKept => f.write_str("its log begins later, and it has no snapshot to begin from"),

@@ -12,9 +12,10 @@ use ticktape_core::{Frame, Kind, Nanos, Seq, frame};
 use super::decoder::Decoder;
 use super::error::{Fault, MessageError};
 use super::message::{
-    Hello, MESSAGE_BYTES_LIMIT, MESSAGE_BYTES_MIN, Message, Part, Refuse, SnapshotBegin, Type, UpTo, Welcome,
+    Hello, MESSAGE_BYTES_LIMIT, MESSAGE_BYTES_MIN, Message, Part, Refuse, RefuseReason, SnapshotBegin, Type, UpTo,
+    Welcome,
 };
-use crate::payload::EpochChange;
+use crate::payload::{EpochChange, Reign};
 
 /// Snapshots that a server may begin in one catch-up: more than one only where they are retired while they are sent.
 const SNAPSHOTS_MAX: u32 = 4;
@@ -32,8 +33,8 @@ pub struct FetchConfig {
     pub log_id: u64,
     /// The first frame wanted.
     pub wanted: Seq,
-    /// The epoch of the frame before that; 0 where there is none, or nobody knows.
-    pub epoch: u64,
+    /// The reign of the frame before that; of epoch 0 where there is none, or nobody knows.
+    pub reign: Reign,
     /// So many frames are replayed rather than a snapshot taken; `u64::MAX`: a snapshot only where there is no other way.
     pub replay_max: u64,
     /// Snapshots of later seqs are not wanted.
@@ -55,7 +56,7 @@ impl FetchConfig {
             schema_version,
             log_id: 0,
             wanted,
-            epoch: 0,
+            reign: Reign::default(),
             replay_max: u64::MAX,
             snapshot_max: Seq::MAX,
             message_bytes_max: 256 << 10,
@@ -124,7 +125,7 @@ pub struct Fetch {
     decoder: Decoder,
     state: State,
     next: Seq,
-    epoch: u64,
+    reign: Reign,
     welcome: Option<Welcome>,
     batch: Option<Batch>,
     /// The snapshot at hand, and how much of it was handed on.
@@ -150,7 +151,7 @@ impl Fetch {
             decoder,
             state: State::Waiting,
             next: config.wanted.max(Seq::FIRST),
-            epoch: config.epoch,
+            reign: config.reign,
             welcome: None,
             batch: None,
             snapshot: None,
@@ -196,7 +197,7 @@ impl Fetch {
             schema_version,
             log_id,
             wanted: self.next,
-            epoch: self.epoch,
+            reign: self.reign,
             replay_max,
             message_bytes_max: message_bytes_max as u32,
             part: part.filter(|part| part.bytes > 0 && part.seq >= self.next),
@@ -268,7 +269,7 @@ impl Fetch {
         }
         match message {
             Message::Hello(_) => Err(Fault::Unexpected),
-            Message::Refuse(refuse) => Err(Fault::Refused(refuse)),
+            Message::Refuse(refuse) => Err(self.on_refuse(refuse)),
             Message::Welcome(welcome) => self.on_welcome(welcome).map(|()| true),
             Message::SnapshotBegin(begin) => {
                 self.on_snapshot(begin)?;
@@ -302,6 +303,7 @@ impl Fetch {
                 if up_to.next != self.next {
                     return Err(Fault::WrongEnd { server: up_to.next, next: self.next });
                 }
+                self.check_reign(up_to.reign)?;
                 self.state = State::Done(up_to);
                 Ok(true)
             }
@@ -313,8 +315,26 @@ impl Fetch {
         if server != 0 && client != 0 && server != client {
             return Err(Fault::OtherLog { server, client });
         }
+        self.check_reign(welcome.reign)?;
         self.welcome = Some(welcome);
         Ok(())
+    }
+
+    fn on_refuse(&self, refuse: Refuse) -> Fault {
+        let server = Reign { epoch: self.reign.epoch, id: refuse.detail };
+        match refuse.reason {
+            RefuseReason::OtherHistory if server.is_other(self.reign) => self.other_history(server),
+            _ => Fault::Refused(refuse),
+        }
+    }
+
+    /// The server's reign is that of the client's last frame, where both are of one epoch.
+    fn check_reign(&self, server: Reign) -> Result<(), Fault> {
+        if server.is_other(self.reign) { Err(self.other_history(server)) } else { Ok(()) }
+    }
+
+    fn other_history(&self, server: Reign) -> Fault {
+        Fault::OtherHistory { log_id: self.log_id(), server, client: self.reign }
     }
 
     fn on_snapshot(&mut self, begin: SnapshotBegin) -> Result<(), Fault> {
@@ -340,14 +360,14 @@ impl Fetch {
         }
     }
 
-    /// The complete snapshot is sound, and of this epoch: frames go on behind it.
+    /// The complete snapshot is sound, and of this reign: frames go on behind it.
     ///
     /// # Panics
     /// Where none is complete.
-    pub fn accept_snapshot(&mut self, epoch: u64) {
+    pub fn accept_snapshot(&mut self, reign: Reign) {
         assert_eq!(self.state, State::Judging, "a snapshot is complete");
         let (begin, _) = self.snapshot.take().expect("it is judged");
-        (self.next, self.epoch, self.state) = (begin.seq.next(), epoch, State::Waiting);
+        (self.next, self.reign, self.state) = (begin.seq.next(), reign, State::Waiting);
     }
 
     /// The complete snapshot is not sound: it is not wanted again, nor is a newer one. Hang up and reconnect.
@@ -379,7 +399,7 @@ impl Fetch {
             if found.kind == Kind::EpochChange
                 && let Some(change) = EpochChange::decode(found.payload)
             {
-                self.epoch = change.epoch;
+                self.reign = change.begins();
             }
             self.next = self.next.next();
             self.frames += 1;
@@ -396,9 +416,9 @@ impl Fetch {
         self.next
     }
 
-    /// The epoch of the last frame, as far as it is known.
-    pub fn epoch(&self) -> u64 {
-        self.epoch
+    /// The reign of the last frame, as far as it is known.
+    pub fn reign(&self) -> Reign {
+        self.reign
     }
 
     /// The log's identity: the client's own, or what the server said.
@@ -435,8 +455,8 @@ impl Fetch {
     ///
     /// # Panics
     /// While a connection is at work: reconnect next.
-    pub fn want(&mut self, wanted: Seq, epoch: u64) {
-        (self.next, self.epoch) = (wanted.max(Seq::FIRST), epoch);
+    pub fn want(&mut self, wanted: Seq, reign: Reign) {
+        (self.next, self.reign) = (wanted.max(Seq::FIRST), reign);
         (self.snapshot, self.batch) = (None, None);
         (self.snapshot_max, self.state) = (self.config.snapshot_max, State::Waiting);
     }
@@ -444,7 +464,6 @@ impl Fetch {
 
 /// Refusals after which asking the same server again, in a while, may do.
 pub fn is_passing(refuse: &Refuse) -> bool {
-    use super::message::RefuseReason;
     matches!(
         refuse.reason,
         RefuseReason::BeyondTheLog

@@ -8,7 +8,7 @@ use crate::link::layout::{Field, Table};
 /// The first four bytes of every message.
 pub const MAGIC: [u8; 4] = *b"TTCU";
 /// The version of the layouts in this file.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// The header that all messages begin with.
 pub mod header {
@@ -42,20 +42,22 @@ pub mod hello {
     pub const WANTED_SEQ: usize = 36;
     /// The epoch of the frame before that, as the client has it; 0 where it does not say.
     pub const EPOCH: usize = 44;
+    /// The reign of that epoch, as the client has it; 0 where it does not know.
+    pub const REIGN: usize = 52;
     /// So many frames it replays rather than take a snapshot.
-    pub const REPLAY_MAX: usize = 52;
+    pub const REPLAY_MAX: usize = 60;
     /// The largest message that it takes.
-    pub const MESSAGE_BYTES_MAX: usize = 60;
+    pub const MESSAGE_BYTES_MAX: usize = 68;
     /// The header_crc of the snapshot that it has a part of.
-    pub const PART_CRC: usize = 64;
+    pub const PART_CRC: usize = 72;
     /// The seq of that snapshot; 0 where there is none.
-    pub const PART_SEQ: usize = 68;
+    pub const PART_SEQ: usize = 76;
     /// How many bytes of it are there.
-    pub const PART_BYTES: usize = 76;
+    pub const PART_BYTES: usize = 84;
     /// Snapshots of later seqs are not wanted.
-    pub const SNAPSHOT_MAX: usize = 84;
+    pub const SNAPSHOT_MAX: usize = 92;
     /// The service's name, to the end.
-    pub const SERVICE_NAME: usize = 92;
+    pub const SERVICE_NAME: usize = 100;
 }
 
 /// Welcome: the server will serve.
@@ -64,10 +66,12 @@ pub mod welcome {
     pub const LOG_ID: usize = super::header::BYTES;
     /// The epoch that it is in.
     pub const EPOCH: usize = 28;
+    /// The reign of that epoch; 0 where it is unknown.
+    pub const REIGN: usize = 36;
     /// What is committed at the moment.
-    pub const COMMIT_SEQ: usize = 36;
+    pub const COMMIT_SEQ: usize = 44;
     /// The whole message.
-    pub const BYTES: usize = 44;
+    pub const BYTES: usize = 52;
 }
 
 /// Refuse: the server will not, and hangs up.
@@ -122,8 +126,10 @@ pub mod up_to {
     pub const COMMIT_SEQ: usize = 28;
     /// The epoch that the log is in.
     pub const EPOCH: usize = 36;
+    /// The reign of that epoch; 0 where it is unknown.
+    pub const REIGN: usize = 44;
     /// The whole message.
-    pub const BYTES: usize = 44;
+    pub const BYTES: usize = 52;
 }
 
 const fn field(offset: usize, bytes: usize, name: &'static str) -> Field {
@@ -146,6 +152,7 @@ const HELLO: &[Field] = &[
     field(hello::LOG_ID, 8, "log_id"),
     field(hello::WANTED_SEQ, 8, "wanted_seq"),
     field(hello::EPOCH, 8, "epoch"),
+    field(hello::REIGN, 8, "reign"),
     field(hello::REPLAY_MAX, 8, "replay_max"),
     field(hello::MESSAGE_BYTES_MAX, 4, "message_bytes_max"),
     field(hello::PART_CRC, 4, "part_crc"),
@@ -158,6 +165,7 @@ const HELLO: &[Field] = &[
 const WELCOME: &[Field] = &[
     field(welcome::LOG_ID, 8, "log_id"),
     field(welcome::EPOCH, 8, "epoch"),
+    field(welcome::REIGN, 8, "reign"),
     field(welcome::COMMIT_SEQ, 8, "commit_seq"),
 ];
 
@@ -181,6 +189,7 @@ const UP_TO: &[Field] = &[
     field(up_to::NEXT_SEQ, 8, "next_seq"),
     field(up_to::COMMIT_SEQ, 8, "commit_seq"),
     field(up_to::EPOCH, 8, "epoch"),
+    field(up_to::REIGN, 8, "reign"),
 ];
 
 /// Every table of offsets in WIRE.md, "Catch-up", in its order.

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use ticktape_core::{Frame, Kind, Nanos, Seq, Timestamp};
 
 use super::*;
+use crate::payload::Reign;
 
 const SECOND: Nanos = 1_000_000_000;
 const SNAPSHOT_BYTES: usize = 10_000;
@@ -85,13 +86,11 @@ impl Source for Log {
     }
 }
 
+/// A log's first reign.
+const ONE: Reign = Reign { epoch: 1, id: 10 };
+
 fn fetch_config(wanted: u64) -> FetchConfig {
-    FetchConfig {
-        log_id: 5,
-        epoch: 0,
-        message_bytes_max: MESSAGE_BYTES_MIN,
-        ..FetchConfig::new(1, "kv", 9, Seq(wanted))
-    }
+    FetchConfig { log_id: 5, message_bytes_max: MESSAGE_BYTES_MIN, ..FetchConfig::new(1, "kv", 9, Seq(wanted)) }
 }
 
 /// A client with what it was given.
@@ -137,7 +136,7 @@ impl Client {
             let Step::SnapshotComplete(seq) = step else { return Ok(step) };
             assert_eq!(self.snapshot, snapshot_bytes(seq.0));
             self.accepted = Some(seq.0);
-            self.fetch.accept_snapshot(1);
+            self.fetch.accept_snapshot(ONE);
         }
     }
 }
@@ -156,7 +155,7 @@ impl Link {
     }
 
     fn connect(client: &mut Client, log: Log) -> Link {
-        let mut link = Link::new(log, EpochTable::new(&[(1, Seq(1))]));
+        let mut link = Link::new(log, EpochTable::new(&[(ONE, Seq(1))]));
         client.fetch.reconnect(0, &mut link.up);
         link
     }
@@ -196,7 +195,7 @@ impl Link {
     }
 }
 
-fn refusal(log: Log, epochs: &[(u64, Seq)], config: FetchConfig) -> (RefuseReason, u64) {
+fn refusal(log: Log, epochs: &[(Reign, Seq)], config: FetchConfig) -> (RefuseReason, u64) {
     let mut client = Client::new(config);
     let mut link = Link::new(log, EpochTable::new(epochs));
     client.fetch.reconnect(0, &mut link.up);
@@ -218,9 +217,9 @@ fn refusal(log: Log, epochs: &[(u64, Seq)], config: FetchConfig) -> (RefuseReaso
 fn everything_up_to_commit_then_what_came_meanwhile() {
     let mut client = Client::new(fetch_config(1));
     let mut link = Link::connect(&mut client, Log { commit: 90, ..Log::new(1, 100) });
-    assert_eq!(link.run(&mut client), Ok(UpTo { next: Seq(91), commit: Seq(90), epoch: 1 }));
+    assert_eq!(link.run(&mut client), Ok(UpTo { next: Seq(91), commit: Seq(90), reign: ONE }));
     assert_eq!(client.frames, (1..=90).collect::<Vec<_>>());
-    assert_eq!(client.fetch.welcome(), Some(Welcome { log_id: 5, epoch: 1, commit: Seq(90) }));
+    assert_eq!(client.fetch.welcome(), Some(Welcome { log_id: 5, reign: ONE, commit: Seq(90) }));
     link.log.commit = 100;
     client.fetch.ask_again(0, &mut link.up);
     assert_eq!(link.run(&mut client).unwrap().next, Seq(101));
@@ -234,14 +233,14 @@ fn everything_up_to_commit_then_what_came_meanwhile() {
 fn whoever_is_ahead_of_commit_is_told_so_and_nothing_else() {
     let mut client = Client::new(fetch_config(96));
     let mut link = Link::connect(&mut client, Log { commit: 90, ..Log::new(1, 100) });
-    assert_eq!(link.run(&mut client), Ok(UpTo { next: Seq(96), commit: Seq(90), epoch: 1 }));
+    assert_eq!(link.run(&mut client), Ok(UpTo { next: Seq(96), commit: Seq(90), reign: ONE }));
     assert!(client.frames.is_empty());
 }
 
 #[test]
 fn refusals_say_what_would_be_right() {
     let log = || Log::new(1, 100);
-    let epochs = [(1, Seq(1)), (3, Seq(50))];
+    let epochs = [(ONE, Seq(1)), (Reign { epoch: 3, id: 30 }, Seq(50))];
     let base = || fetch_config(1);
     let told = |config| refusal(log(), &epochs, config);
     assert_eq!(told(FetchConfig { stream: 2, ..base() }), (RefuseReason::OtherStream, 1));
@@ -249,11 +248,44 @@ fn refusals_say_what_would_be_right() {
     assert_eq!(told(FetchConfig { schema_version: 8, ..base() }), (RefuseReason::SchemaMismatch, 9));
     assert_eq!(told(FetchConfig { log_id: 6, ..base() }), (RefuseReason::OtherLog, 5));
     assert_eq!(told(FetchConfig { wanted: Seq(102), ..base() }), (RefuseReason::BeyondTheLog, 101));
-    assert_eq!(told(FetchConfig { wanted: Seq(60), epoch: 1, ..base() }), (RefuseReason::Diverged, 50));
-    assert_eq!(told(FetchConfig { wanted: Seq(60), epoch: 2, ..base() }), (RefuseReason::Diverged, 0));
-    assert_eq!(told(FetchConfig { wanted: Seq(60), epoch: 4, ..base() }), (RefuseReason::ServerIsBehind, 3));
+    assert_eq!(told(FetchConfig { wanted: Seq(60), reign: Reign::unnamed(1), ..base() }), (RefuseReason::Diverged, 50));
+    assert_eq!(told(FetchConfig { wanted: Seq(60), reign: Reign::unnamed(2), ..base() }), (RefuseReason::Diverged, 0));
+    assert_eq!(
+        told(FetchConfig { wanted: Seq(60), reign: Reign::unnamed(4), ..base() }),
+        (RefuseReason::ServerIsBehind, 3)
+    );
     assert_eq!(refusal(Log::new(40, 100), &epochs, base()), (RefuseReason::NotKept, 0));
     assert_eq!(refusal(Log { broken: true, ..log() }, &epochs, base()), (RefuseReason::LogDamaged, 0));
+}
+
+#[test]
+fn an_epoch_that_went_on_by_itself_in_another_copy_is_told_from_this_one() {
+    let here = Reign { epoch: 3, id: 30 };
+    let told = |reign| {
+        let mut client = Client::new(FetchConfig { reign, ..fetch_config(60) });
+        let mut link = Link::new(Log::new(1, 100), EpochTable::new(&[(ONE, Seq(1)), (here, Seq(50))]));
+        client.fetch.reconnect(0, &mut link.up);
+        link.run(&mut client).map(|up_to| up_to.reign)
+    };
+    let copy = Reign { epoch: 3, id: 31 };
+    let other = Fault::OtherHistory { log_id: 5, server: here, client: copy };
+    assert_eq!(told(copy), Err(other));
+    let text = other.to_string();
+    for word in ["0000000000000005", "epoch 3", "000000000000001e", "000000000000001f", "older copy"] {
+        assert!(text.contains(word) && text.lines().count() == 1, "{word}: {text}");
+    }
+    for same in [here, Reign::unnamed(3)] {
+        assert_eq!(told(same), Ok(here));
+    }
+    // The copy went on from the same reign as this one, and wrote on there.
+    let deposed = FetchConfig { reign: ONE, ..fetch_config(60) };
+    assert_eq!(refusal(Log::new(1, 100), &[(ONE, Seq(1)), (here, Seq(50))], deposed), (RefuseReason::Diverged, 50));
+    // A server that doesn't look is found out by what it says of itself.
+    let asks = || FetchConfig { reign: copy, ..fetch_config(60) };
+    let welcome = |reign| Message::Welcome(Welcome { log_id: 5, reign, commit: Seq(99) });
+    let up_to = Message::UpTo(UpTo { next: Seq(60), commit: Seq(99), reign: here });
+    assert_eq!(hear(asks(), &[welcome(here)]), Err(other));
+    assert_eq!(hear(asks(), &[welcome(Reign::default()), up_to]), Err(other));
 }
 
 #[test]
@@ -263,7 +295,7 @@ fn a_snapshot_comes_where_frames_are_gone_or_too_many() {
         let mut link = Link::connect(&mut client, Log { snapshots: vec![10, 40, 60], ..Log::new(first, 100) });
         assert_eq!(link.run(&mut client).unwrap().next, Seq(101));
         assert_eq!((client.accepted, client.frames), (Some(60), (61..=100).collect::<Vec<_>>()));
-        assert_eq!((client.begun_at, client.fetch.epoch()), (vec![(60, 0)], 1));
+        assert_eq!((client.begun_at, client.fetch.reign()), (vec![(60, 0)], ONE));
     }
     let mut client = Client::new(FetchConfig { replay_max: 81, ..fetch_config(20) });
     let mut link = Link::connect(&mut client, Log { snapshots: vec![60], ..Log::new(1, 100) });
@@ -439,7 +471,7 @@ fn hear(config: FetchConfig, messages: &[Message<'_>]) -> Result<Step, Fault> {
 
 #[test]
 fn a_server_that_lies_is_found_out() {
-    let welcome = Message::Welcome(Welcome { log_id: 5, epoch: 1, commit: Seq(9) });
+    let welcome = Message::Welcome(Welcome { log_id: 5, reign: ONE, commit: Seq(9) });
     let hear = |messages: &[Message<'_>]| hear(fetch_config(1), &[&[welcome], messages].concat());
     let frames = |base, count, frames: &'static [u8]| Message::Frames { base: Seq(base), count, frames };
     let one: &'static [u8] = frame(1).leak();
@@ -460,7 +492,7 @@ fn a_server_that_lies_is_found_out() {
     assert_eq!(hear(&[frames(1, 1, two)]), Err(Fault::Malformed(MessageError::Length)));
     assert!(matches!(hear(&[frames(1, 3, two)]), Err(Fault::BadFrame { next: Seq(3), .. })));
     assert_eq!(hear(&[frames(1, 1, heartbeat)]), Err(Fault::NotOfALog { seq: Seq(1) }));
-    let up_to = |next| Message::UpTo(UpTo { next: Seq(next), commit: Seq(9), epoch: 1 });
+    let up_to = |next| Message::UpTo(UpTo { next: Seq(next), commit: Seq(9), reign: ONE });
     assert_eq!(hear(&[up_to(2)]), Err(Fault::WrongEnd { server: Seq(2), next }));
     assert_eq!(hear(&[up_to(1), welcome]), Err(Fault::Unexpected), "nobody asked");
     assert_eq!(hear(&[Message::SnapshotChunk { offset: 0, chunk: b"x" }]), Err(Fault::Unexpected));
@@ -491,6 +523,7 @@ fn each_fault_has_its_own_counter_and_name() {
         Fault::BadSnapshot { seq },
         Fault::TooManySnapshots,
         Fault::OtherLog { server: 1, client: 2 },
+        Fault::OtherHistory { log_id: 5, server: ONE, client: ONE },
         Fault::WrongEnd { server: seq, next },
     ];
     let faults = MessageError::ALL.into_iter().map(Fault::Malformed).chain(others);

@@ -6,6 +6,7 @@ use ticktape_core::{Seq, crc32c, is_service_name};
 use super::error::MessageError;
 use super::layout::{MAGIC, VERSION, frames, header, hello, refuse, snapshot_begin, snapshot_chunk, up_to, welcome};
 use crate::feed::status;
+use crate::payload::Reign;
 
 /// The smallest largest message that a client may ask for: less would make chunks of nothing but headers.
 pub const MESSAGE_BYTES_MIN: usize = 4096;
@@ -99,11 +100,13 @@ pub enum RefuseReason {
     Stopping = 14,
     /// As many clients of its address as may be are served already; detail: how many.
     TooManyOfAddress = 15,
+    /// The client's epoch is another reign here; detail: the reign here.
+    OtherHistory = 16,
 }
 
 impl RefuseReason {
     /// Every reason, in numeric order.
-    pub const ALL: [RefuseReason; 15] = [
+    pub const ALL: [RefuseReason; 16] = [
         RefuseReason::OtherVersion,
         RefuseReason::OtherStream,
         RefuseReason::OtherService,
@@ -119,6 +122,7 @@ impl RefuseReason {
         RefuseReason::LogDamaged,
         RefuseReason::Stopping,
         RefuseReason::TooManyOfAddress,
+        RefuseReason::OtherHistory,
     ];
 
     /// Its number.
@@ -154,6 +158,7 @@ impl RefuseReason {
             RefuseReason::LogDamaged => "log_damaged",
             RefuseReason::Stopping => "stopping",
             RefuseReason::TooManyOfAddress => "too_many_of_address",
+            RefuseReason::OtherHistory => "other_history",
         }
     }
 }
@@ -169,8 +174,8 @@ pub struct Hello<'a> {
     pub log_id: u64,
     /// The first frame that it wants.
     pub wanted: Seq,
-    /// The epoch of the frame before that, as it has it; 0 where it does not say.
-    pub epoch: u64,
+    /// The reign of the frame before that, as it has it; of epoch 0 where it does not say.
+    pub reign: Reign,
     /// So many frames it replays rather than take a snapshot.
     pub replay_max: u64,
     /// The largest message that it takes, in bytes.
@@ -199,8 +204,8 @@ pub struct Part {
 pub struct Welcome {
     /// The identity of the log; 0 where it has none.
     pub log_id: u64,
-    /// The epoch that it is in.
-    pub epoch: u64,
+    /// The reign that it is in.
+    pub reign: Reign,
     /// What is committed at the moment.
     pub commit: Seq,
 }
@@ -234,8 +239,8 @@ pub struct UpTo {
     pub next: Seq,
     /// What is committed by now: beyond `next` where more came meanwhile.
     pub commit: Seq,
-    /// The epoch that the log is in.
-    pub epoch: u64,
+    /// The reign that the log is in.
+    pub reign: Reign,
 }
 
 /// A message of any type, borrowed from the buffer it came in.
@@ -291,7 +296,9 @@ impl<'a> Message<'a> {
         let start = begin(out, self.message_type());
         match *self {
             Message::Hello(ref hello) => append_hello(hello, out),
-            Message::Welcome(Welcome { log_id, epoch, commit }) => put(out, &[log_id, epoch, commit.0]),
+            Message::Welcome(Welcome { log_id, reign, commit }) => {
+                put(out, &[log_id, reign.epoch, reign.id, commit.0]);
+            }
             Message::Refuse(Refuse { reason, detail }) => {
                 out.extend_from_slice(&u32::from(reason.code()).to_le_bytes());
                 put(out, &[detail]);
@@ -309,7 +316,7 @@ impl<'a> Message<'a> {
                 out.extend_from_slice(&count.to_le_bytes());
                 out.extend_from_slice(frames);
             }
-            Message::UpTo(UpTo { next, commit, epoch }) => put(out, &[next.0, commit.0, epoch]),
+            Message::UpTo(UpTo { next, commit, reign }) => put(out, &[next.0, commit.0, reign.epoch, reign.id]),
         }
         finish(out, start);
     }
@@ -326,7 +333,7 @@ impl<'a> Message<'a> {
             Type::Hello => Message::Hello(parse_hello(message)?),
             Type::Welcome => Message::Welcome(Welcome {
                 log_id: u64_at(message, welcome::LOG_ID),
-                epoch: u64_at(message, welcome::EPOCH),
+                reign: reign_at(message, welcome::EPOCH)?,
                 commit: seq(welcome::COMMIT_SEQ)?,
             }),
             Type::Refuse => {
@@ -360,7 +367,7 @@ impl<'a> Message<'a> {
             Type::UpTo => Message::UpTo(UpTo {
                 next: first(up_to::NEXT_SEQ)?,
                 commit: seq(up_to::COMMIT_SEQ)?,
-                epoch: u64_at(message, up_to::EPOCH),
+                reign: reign_at(message, up_to::EPOCH)?,
             }),
         })
     }
@@ -371,7 +378,7 @@ fn append_hello(hello: &Hello<'_>, out: &mut Vec<u8>) {
     let part = hello.part.unwrap_or(Part { seq: Seq::ZERO, header_crc: 0, bytes: 0 });
     out.extend_from_slice(&hello.stream.to_le_bytes());
     out.extend_from_slice(&hello.schema_version.to_le_bytes());
-    put(out, &[hello.log_id, hello.wanted.0, hello.epoch, hello.replay_max]);
+    put(out, &[hello.log_id, hello.wanted.0, hello.reign.epoch, hello.reign.id, hello.replay_max]);
     out.extend_from_slice(&hello.message_bytes_max.to_le_bytes());
     out.extend_from_slice(&part.header_crc.to_le_bytes());
     put(out, &[part.seq.0, part.bytes, hello.snapshot_max.0]);
@@ -389,7 +396,7 @@ fn parse_hello(message: &[u8]) -> Result<Hello<'_>, MessageError> {
         schema_version: u32_at(message, hello::SCHEMA_VERSION),
         log_id: u64_at(message, hello::LOG_ID),
         wanted: Seq(u64_at(message, hello::WANTED_SEQ)),
-        epoch: u64_at(message, hello::EPOCH),
+        reign: reign_at(message, hello::EPOCH)?,
         replay_max: u64_at(message, hello::REPLAY_MAX),
         message_bytes_max: u32_at(message, hello::MESSAGE_BYTES_MAX),
         part: (part.seq > Seq::ZERO).then_some(part),
@@ -434,6 +441,15 @@ fn put(out: &mut Vec<u8>, words: &[u64]) {
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     status::u32_at(bytes, at)
 }
+
+/// An epoch, with its reign right behind it. Epoch 0 has none.
+fn reign_at(message: &[u8], at: usize) -> Result<Reign, MessageError> {
+    let reign = Reign { epoch: u64_at(message, at), id: u64_at(message, at + 8) };
+    if reign.epoch == 0 && reign.id != 0 { Err(MessageError::Field) } else { Ok(reign) }
+}
+
+const _: () = assert!(hello::REIGN == hello::EPOCH + 8 && welcome::REIGN == welcome::EPOCH + 8);
+const _: () = assert!(up_to::REIGN == up_to::EPOCH + 8);
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     status::u64_at(bytes, at)

@@ -5,19 +5,22 @@ use ticktape_core::{Seq, crc32c};
 
 use super::layout::{header, hello, refuse};
 use super::*;
+use crate::payload::Reign;
 
 const HELLO: Hello<'_> = Hello {
     stream: 1,
     schema_version: 9,
     log_id: 5,
     wanted: Seq(0x0102),
-    epoch: 3,
+    reign: Reign { epoch: 3, id: 77 },
     replay_max: 1000,
     message_bytes_max: 65_536,
     part: Some(Part { seq: Seq(200), header_crc: 0x0403_0201, bytes: 4096 }),
     snapshot_max: Seq(900),
     service_name: "kv",
 };
+
+const UP_TO: Message<'_> = Message::UpTo(UpTo { next: Seq(10), commit: Seq(12), reign: Reign { epoch: 3, id: 77 } });
 
 fn bytes(message: &Message<'_>) -> Vec<u8> {
     let mut out = Vec::new();
@@ -30,11 +33,11 @@ fn examples() -> Vec<Message<'static>> {
     let mut all = vec![
         Message::Hello(HELLO),
         Message::Hello(Hello { part: None, service_name: "", ..HELLO }),
-        Message::Welcome(Welcome { log_id: 5, epoch: 3, commit: Seq(77) }),
+        Message::Welcome(Welcome { log_id: 5, reign: Reign { epoch: 3, id: 77 }, commit: Seq(77) }),
         Message::SnapshotBegin(SnapshotBegin { seq: Seq(9), file_bytes: 8192, offset: 4096, header_crc: 1 }),
         Message::SnapshotChunk { offset: 4096, chunk: b"chunk" },
         Message::Frames { base: Seq(9), count: 1, frames: &[7; 32] },
-        Message::UpTo(UpTo { next: Seq(10), commit: Seq(12), epoch: 3 }),
+        UP_TO,
     ];
     all.extend(refusals);
     all
@@ -44,10 +47,11 @@ fn examples() -> Vec<Message<'static>> {
 fn golden_bytes() {
     let word = |value: u64| value.to_le_bytes().to_vec();
     let hello = [
-        b"TTCU\x9f\xff\xa9\x65\x01\x01\0\0\x4a\0\0\0\xc6\x1e\xfb\x0a\x01\0\0\0\x09\0\0\0".to_vec(),
+        b"TTCU\xcf\xf8\xec\x2b\x02\x01\0\0\x52\0\0\0\xad\xfc\x86\xe6\x01\0\0\0\x09\0\0\0".to_vec(),
         word(5),
         vec![2, 1, 0, 0, 0, 0, 0, 0],
         word(3),
+        word(77),
         word(1000),
         b"\0\0\x01\0\x01\x02\x03\x04".to_vec(),
         word(200),
@@ -56,8 +60,9 @@ fn golden_bytes() {
         b"kv".to_vec(),
     ];
     assert_eq!(bytes(&Message::Hello(HELLO)), hello.concat());
-    let up_to = [b"TTCU\x48\x41\xcb\xfb\x01\x07\0\0\x18\0\0\0\xe3\xa2\x0e\xa1".to_vec(), word(10), word(12), word(3)];
-    assert_eq!(bytes(&Message::UpTo(UpTo { next: Seq(10), commit: Seq(12), epoch: 3 })), up_to.concat());
+    let up_to =
+        [b"TTCU\x21\x8b\x7b\x26\x02\x07\0\0\x20\0\0\0\x5b\x69\x20\x18".to_vec(), word(10), word(12), word(3), word(77)];
+    assert_eq!(bytes(&UP_TO), up_to.concat());
 }
 
 #[test]
@@ -107,7 +112,7 @@ fn each_reason_is_named() {
         Err(MessageError::Magic)
     );
     assert_eq!(decode_changed(&hello, false, set(header::LENGTH, 1)), Err(MessageError::HeaderCrc));
-    assert_eq!(decode_changed(&hello, true, set(header::VERSION, 2)), Err(MessageError::Version));
+    assert_eq!(decode_changed(&hello, true, set(header::VERSION, 1)), Err(MessageError::Version));
     assert_eq!(decode_changed(&hello, true, set(header::TYPE, 0)), Err(MessageError::UnknownType));
     assert_eq!(decode_changed(&hello, true, set(header::TYPE, 8)), Err(MessageError::UnknownType));
     assert_eq!(decode_changed(&hello, true, set(header::RESERVED, 1)), Err(MessageError::Reserved));
@@ -117,6 +122,8 @@ fn each_reason_is_named() {
     assert_eq!(decode_changed(&hello, false, set(hello::SERVICE_NAME, b'x')), Err(MessageError::BodyCrc));
     for (at, value) in [
         (hello::SERVICE_NAME, 0xff),
+        (hello::SERVICE_NAME, 0),
+        (hello::EPOCH, 0),
         (hello::WANTED_SEQ + 7, 0x80),
         (hello::SNAPSHOT_MAX + 7, 0x80),
         (hello::PART_SEQ + 7, 0x80),
@@ -127,7 +134,7 @@ fn each_reason_is_named() {
         assert_eq!(decode_changed(&hello, true, set(at, value)), Err(MessageError::Field), "{at} = {value}");
     }
     assert_eq!(decode_changed(&refusal, true, set(refuse::REASON, 0)), Err(MessageError::UnknownReason));
-    assert_eq!(decode_changed(&refusal, true, set(refuse::REASON, 16)), Err(MessageError::UnknownReason));
+    assert_eq!(decode_changed(&refusal, true, set(refuse::REASON, 17)), Err(MessageError::UnknownReason));
     assert_eq!(decode_changed(&refusal, true, set(refuse::RESERVED, 1)), Err(MessageError::Reserved));
 }
 

@@ -376,7 +376,7 @@ impl Serve {
         self.carried.clear();
         self.served.questions += 1;
         self.out.reserve(MESSAGE_BYTES);
-        let welcome = Welcome { log_id: standing.log_id, epoch: self.epochs.last(), commit: standing.commit };
+        let welcome = Welcome { log_id: standing.log_id, reign: self.epochs.last_reign(), commit: standing.commit };
         Message::Welcome(welcome).append_to(&mut self.out);
         self.plan(wanted, part, replay_max, &standing, source)
     }
@@ -531,7 +531,7 @@ impl Serve {
         }
         if got? && next > last || now >= self.deadline {
             let standing = source.standing()?;
-            let up_to = UpTo { next, commit: standing.commit, epoch: self.epochs.last() };
+            let up_to = UpTo { next, commit: standing.commit, reign: self.epochs.last_reign() };
             Message::UpTo(up_to).append_to(&mut self.out);
             self.state = State::Waiting;
         }
@@ -563,8 +563,9 @@ fn judge(
     if hello.log_id != 0 && standing.log_id != 0 && hello.log_id != standing.log_id {
         return Err((RefuseReason::OtherLog, standing.log_id));
     }
-    match epochs.check(hello.wanted, hello.epoch) {
+    match epochs.check(hello.wanted, hello.reign) {
         Err(Divergence::From(seq)) => return Err((RefuseReason::Diverged, seq.0)),
+        Err(Divergence::OtherHistory { reign }) => return Err((RefuseReason::OtherHistory, reign.id)),
         Err(Divergence::Behind { epoch }) => return Err((RefuseReason::ServerIsBehind, epoch)),
         Ok(()) => {}
     }

@@ -10,6 +10,7 @@ use ticktape_shm::{Ring, RingBuilder, RingConfig};
 use super::super::mold::{MoldPacket, MoldRequest};
 use super::super::status::{Commit, Status};
 use super::*;
+use crate::payload::Reign;
 
 const STREAM: u32 = 1;
 const LOG_ID: u64 = 5;
@@ -38,7 +39,7 @@ impl World {
             ring.producer.push(&bytes).unwrap();
         }
         ring.producer.publish();
-        let (committed, epochs) = (Committed::new(Seq(4)), EpochTable::new(&[(1, Seq(1))]));
+        let (committed, epochs) = (Committed::new(Seq(4)), EpochTable::new(&[(Reign::unnamed(1), Seq(1))]));
         ring.commit.set(Seq(4));
         let dir = tempfile::tempdir().unwrap();
         let role = Role::Replica { committed: committed.clone(), epochs: epochs.clone(), board: Board::default() };
@@ -100,7 +101,7 @@ fn what_a_new_epoch_has_committed_is_not_told_in_the_name_of_the_old_one() {
     world.server.poll(0);
     assert_eq!(world.commits(), [(1, 4)]);
     // The log comes to epoch 2, and hears at once that its first frame is committed. Nobody has shown it on a board yet.
-    world.epochs.begin(2, Seq(5));
+    world.epochs.begin(Reign::unnamed(2), Seq(5));
     world.committed.raise(Seq(5));
     world.follow(2);
     world.server.poll(MS);

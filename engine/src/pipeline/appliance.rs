@@ -39,7 +39,7 @@ use crate::log::{LogWriter, SequencedClock};
 use crate::mark::DIGESTS_MAX;
 use crate::metrics::{Arrivals, Part};
 use crate::outputs::OutputWriter;
-use crate::payload::EpochChange;
+use crate::payload::{EpochChange, Reign};
 use crate::replica::Identity;
 use crate::sequencer::{Sequencer, SequencerConfig};
 use crate::shadow::Covered;
@@ -400,8 +400,8 @@ where
     journal.set_epoch(u64::from(epoch));
     let reign = journal.mint();
     sessions.begin(epoch, machine.sessions(), machine.epochs());
-    let (log_id, epochs) = (journal.log_id(), EpochTable::new(machine.epochs()));
-    epochs.begin(u64::from(epoch), machine.applied().next());
+    let (log_id, epochs) = (journal.log_id(), EpochTable::new(&machine.reigns()));
+    epochs.begin(Reign { epoch: u64::from(epoch), id: reign }, machine.applied().next());
 
     let ring = ring_builder(config, epoch);
     let ring = ring.build(recovered.next_seq)?;

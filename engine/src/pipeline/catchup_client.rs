@@ -18,6 +18,7 @@ use ticktape_journal::{SnapshotError, names, snapshot};
 use ticktape_tuning::clock;
 
 use crate::catchup::{Fault, Fetch, FetchConfig, Fetched, Part, RefuseReason, Step, UpTo};
+use crate::payload::Reign;
 
 /// How a client catches up.
 #[derive(Clone, Debug)]
@@ -351,7 +352,7 @@ impl CatchupClient {
             if let Some(error) = failed {
                 // What is there of it is not believed.
                 let _ = fs::remove_file(&self.spool);
-                self.fetch.want(self.fetch.next_seq(), self.fetch.epoch());
+                self.fetch.want(self.fetch.next_seq(), self.fetch.reign());
                 return Err(CatchupError::Spool { path: self.spool.clone(), error });
             }
             let step = step.map_err(|fault| {
@@ -373,7 +374,8 @@ impl CatchupClient {
             if !take(CatchupItem::Snapshot { path: &self.spool, header }) {
                 return Ok(step);
             }
-            self.fetch.accept_snapshot(header.meta.epoch);
+            // Its header says nothing of the reign: the next one to begin does.
+            self.fetch.accept_snapshot(Reign::unnamed(header.meta.epoch));
             self.complete = None;
         }
     }
@@ -407,9 +409,9 @@ impl CatchupClient {
     }
 
     /// Begins anew elsewhere in the log, after what was there before was given up. Hangs up.
-    pub fn want(&mut self, wanted: Seq, epoch: u64) {
+    pub fn want(&mut self, wanted: Seq, reign: Reign) {
         self.hang_up();
-        self.fetch.want(wanted, epoch);
+        self.fetch.want(wanted, reign);
     }
 }
 

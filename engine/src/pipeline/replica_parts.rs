@@ -11,7 +11,7 @@ use crate::catchup::EpochTable;
 use crate::feed::Role;
 use crate::journaler::Journaler;
 use crate::metrics::{Arrivals, Part, StageLatency};
-use crate::payload::EpochChange;
+use crate::payload::{EpochChange, Reign};
 use crate::replica::{
     Board, Bulk, Committed, Door, Figure, Identity, Intake, IntakeConfig, Ports, ReplicaConfig, RingSide,
 };
@@ -23,8 +23,8 @@ pub struct Opened<S: Service, D: Disk> {
     journal: Journal<D>,
     restored: Restored<S>,
     next_seq: Seq,
-    /// Each epoch with its first frame, up to the log's end.
-    epochs: Vec<(u64, Seq)>,
+    /// Each reign with its first frame, up to the log's end.
+    reigns: Vec<(Reign, Seq)>,
     /// What an operator should hear of what was found.
     warnings: Vec<String>,
 }
@@ -67,7 +67,7 @@ pub fn open_log<S: Service, D: Disk, R: Disk>(
     let tail_bytes = config.snapshots.unwrap_or_default().tail_bytes;
     let mut restored = found.restore_on::<S, R>(&mut disk, &config.dir, service, config.limits, tail_bytes)?;
     restored.check_goes_on(&config.dir, recovered.first_seq)?;
-    let mut epochs = restored.machine.epochs().to_vec();
+    let mut reigns = restored.machine.reigns();
     let from = restored.machine.applied().next();
     if from < recovered.next_seq {
         let mut reader = JournalReader::open_on(disk, &config.dir, from)?;
@@ -76,15 +76,15 @@ pub fn open_log<S: Service, D: Disk, R: Disk>(
             if frame.kind == Kind::EpochChange
                 && let Some(change) = EpochChange::decode(frame.payload)
             {
-                epochs.push((change.epoch, frame.seq));
+                reigns.push((change.begins(), frame.seq));
             }
         }
     }
-    let epoch = epochs.last().map_or(0, |&(epoch, _)| epoch);
+    let epoch = reigns.last().map_or(0, |(reign, _)| reign.epoch);
     journal.set_epoch(epoch.max(recovered.last_epoch));
     restored.machine.set_log_id(journal.log_id());
     let warnings = recovered.warnings().collect();
-    Ok(Opened { journal, restored, next_seq: recovered.next_seq, epochs, warnings })
+    Ok(Opened { journal, restored, next_seq: recovered.next_seq, reigns, warnings })
 }
 
 /// Who a replica is.
@@ -139,10 +139,11 @@ pub fn assemble<S: Service, R: Rx, T: Tx, B: Bulk, D: Disk>(
     board: &Board,
 ) -> Result<Parts<S, R, T, B, D>, StartError> {
     let log_id = opened.log_id();
-    let Opened { journal, restored, next_seq, epochs, warnings: _ } = opened;
+    let Opened { journal, restored, next_seq, reigns, warnings: _ } = opened;
     let applied = restored.machine.applied();
-    let epoch = epochs.last().map_or(0, |&(epoch, _)| epoch);
-    let epochs = EpochTable::new(&epochs);
+    let epochs = EpochTable::new(&reigns);
+    let reign = epochs.last_reign();
+    let epoch = reign.epoch;
     // After frames were taken back the log may be in an earlier epoch than it was.
     board.set(Figure::Epoch, epoch);
     let ring = build_ring(config, epoch, next_seq)?;
@@ -169,7 +170,7 @@ pub fn assemble<S: Service, R: Rx, T: Tx, B: Bulk, D: Disk>(
         last_wanted: config.last_wanted(),
     };
     let side = RingSide {
-        door: Door::new(ring.producer, config.frame_bytes_max(), me.service, epoch),
+        door: Door::new(ring.producer, config.frame_bytes_max(), me.service, reign),
         watermarks: ring.watermarks.clone(),
         commit_mark: ring.commit,
         committed: committed.clone(),
@@ -244,7 +245,7 @@ mod tests {
     struct NoBulk;
 
     impl Bulk for NoBulk {
-        fn begin(&mut self, _: Nanos, _: Seq, _: u64) {}
+        fn begin(&mut self, _: Nanos, _: Seq, _: Reign) {}
 
         fn poll(&mut self, _: Nanos, _: &mut dyn FnMut(u64, &[u8]) -> Admission) -> BulkProgress {
             BulkProgress::Working(0)
@@ -296,7 +297,7 @@ mod tests {
         board.set(Figure::Epoch, 9);
         let parts = assemble(&config, me, opened, ports, NoBulk, &board).unwrap();
         assert_eq!((board.get(Figure::Epoch), parts.epochs.last(), parts.epochs.last_began()), (5, 5, Some(Seq(2))));
-        assert_eq!(parts.epochs.check(Seq(2), 2), Ok(()));
-        assert_eq!(parts.epochs.check(Seq(4), 5), Ok(()));
+        assert_eq!(parts.epochs.check(Seq(2), Reign::unnamed(2)), Ok(()));
+        assert_eq!(parts.epochs.check(Seq(4), Reign::unnamed(5)), Ok(()));
     }
 }

@@ -9,6 +9,7 @@ use ticktape_core::{Nanos, Seq};
 
 use super::catchup_client::{CatchupClient, CatchupClientConfig, CatchupError, CatchupItem, CatchupStep};
 use crate::catchup::{FetchConfig, UpTo};
+use crate::payload::Reign;
 use crate::replica::{Admission, Bulk, BulkEnd, BulkProgress, Identity, ReplicaConfig, SnapshotAt};
 
 /// How long a connection may take.
@@ -59,8 +60,8 @@ impl TcpBulk {
 }
 
 impl Bulk for TcpBulk {
-    fn begin(&mut self, _now: Nanos, from: Seq, epoch: u64) {
-        self.client.want(from, epoch);
+    fn begin(&mut self, _now: Nanos, from: Seq, reign: Reign) {
+        self.client.want(from, reign);
         let peer = self.peers[self.turn];
         self.asked = Some(peer);
         self.client.connect(peer);
@@ -90,8 +91,8 @@ impl Bulk for TcpBulk {
             }
             if let Some((seq, admission)) = refused {
                 self.client.hang_up();
-                let why = format!("catch-up: frame {seq} is not let in: {admission:?}");
-                return BulkProgress::Ended(BulkEnd::Failed(why));
+                let server = self.asked.expect("it was asked");
+                return BulkProgress::Ended(BulkEnd::of_frame(server, seq, admission));
             }
             match step {
                 Ok(CatchupStep::Working(done)) => work += done,
@@ -99,9 +100,9 @@ impl Bulk for TcpBulk {
                 Ok(CatchupStep::UpTo(UpTo { next, commit, .. })) if commit.0 >= next.0 + LEFT_TO_FEED_MAX => {
                     self.client.ask_again();
                 }
-                Ok(CatchupStep::UpTo(UpTo { commit, epoch, .. })) => {
+                Ok(CatchupStep::UpTo(UpTo { commit, reign, .. })) => {
                     self.client.hang_up();
-                    return BulkProgress::Ended(BulkEnd::Complete { epoch, commit });
+                    return BulkProgress::Ended(BulkEnd::Complete { reign, commit });
                 }
                 Err(error) => return BulkProgress::Ended(end_of(&error)),
             }
@@ -157,7 +158,7 @@ pub(super) fn begin(
     let mut client = client(config, service, 0);
     let mut last = BulkEnd::Failed("nobody was asked".to_string());
     for &peer in &config.repair {
-        client.want(wanted, epoch);
+        client.want(wanted, Reign::unnamed(epoch));
         asked(peer);
         client.connect(peer);
         match begin_from(&mut client, stop) {

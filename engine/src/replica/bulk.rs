@@ -5,16 +5,17 @@ use std::path::PathBuf;
 
 use ticktape_core::{Nanos, Seq};
 
-use super::door::Admission;
+use super::door::{Admission, Refusal};
 use crate::catchup::{Fault, RefuseReason};
+use crate::payload::Reign;
 
 /// How a transfer ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BulkEnd {
     /// Everything that the other side had committed has come.
     Complete {
-        /// The other side's epoch.
-        epoch: u64,
+        /// The other side's reign.
+        reign: Reign,
         /// What it has committed.
         commit: Seq,
     },
@@ -31,11 +32,23 @@ pub enum BulkEnd {
     },
     /// The other side's log is none that can be followed here.
     Foreign(String),
-    /// Nor is it the one that is here, of the same service.
+    /// Nor is it the one that is here, of the same service: another log, or another history of it, which went on by itself in the same
+    /// epoch.
     OtherLog(String),
 }
 
 impl BulkEnd {
+    /// A frame that `server` sent is not let in.
+    pub fn of_frame(server: SocketAddrV4, seq: Seq, admission: Admission) -> BulkEnd {
+        match admission {
+            Admission::Refused(Refusal::OtherHistory) => BulkEnd::OtherLog(format!(
+                "catch-up from {server}: what begins with its frame {seq} goes on after another reign than the log here: an older copy \
+                 of the journal was started beside the other; keep one of the two, and move the other's directory away"
+            )),
+            _ => BulkEnd::Failed(format!("catch-up from {server}: frame {seq} is not let in: {admission:?}")),
+        }
+    }
+
     /// What a server's fault means for the log here; `why` says it in a line.
     pub fn of_fault(fault: &Fault, why: String) -> BulkEnd {
         match fault {
@@ -44,10 +57,10 @@ impl BulkEnd {
                 RefuseReason::OtherStream | RefuseReason::OtherService | RefuseReason::SchemaMismatch => {
                     BulkEnd::Foreign(why)
                 }
-                RefuseReason::OtherLog => BulkEnd::OtherLog(why),
+                RefuseReason::OtherLog | RefuseReason::OtherHistory => BulkEnd::OtherLog(why),
                 _ => BulkEnd::Failed(why),
             },
-            Fault::OtherLog { .. } => BulkEnd::OtherLog(why),
+            Fault::OtherLog { .. } | Fault::OtherHistory { .. } => BulkEnd::OtherLog(why),
             _ => BulkEnd::Failed(why),
         }
     }
@@ -75,8 +88,8 @@ pub enum BulkProgress {
 
 /// Brings what was missed, from one of those who may have it. Nothing here waits.
 pub trait Bulk {
-    /// Begins a transfer of the log from `from` on, which is in `epoch` here. Asks another than the last time.
-    fn begin(&mut self, now: Nanos, from: Seq, epoch: u64);
+    /// Begins a transfer of the log from `from` on, which is in `reign` here. Asks another than the last time.
+    fn begin(&mut self, now: Nanos, from: Seq, reign: Reign);
 
     /// One duty cycle of it: hands frames to `admit`, in order; one that was [`Admission::Full`] comes again.
     fn poll(&mut self, now: Nanos, admit: &mut dyn FnMut(u64, &[u8]) -> Admission) -> BulkProgress;

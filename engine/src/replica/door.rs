@@ -1,7 +1,8 @@
 //! The door of a replica's log: what comes in, by feed, repair or catch-up, is checked here and written to the ring as it came.
 //!
 //! Invariant: the ring gets consecutive frames whose checksums fit, and nothing that could not stand in the leader's log.
-//! Invariant: an epoch begins with its own `EpochChange`, of this service and schema, whichever way its frames come.
+//! Invariant: an epoch begins with its own `EpochChange`, of this service and schema, and after no other reign than the log is in, whichever way
+//! its frames come.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use ticktape_shm::Producer;
 
 use crate::catchup::EpochTable;
 use crate::machine::StepError;
-use crate::payload::EpochChange;
+use crate::payload::{EpochChange, Reign};
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,11 +44,14 @@ pub enum Refusal {
     Kind(Kind),
     /// It is of another epoch than the log is in, and does not begin it.
     Epoch,
+    /// It begins an epoch after another reign than the log is in, or is the beginning of another reign than an epoch here: another
+    /// history of this log, which an older copy of it went on with.
+    OtherHistory,
 }
 
 impl Refusal {
     /// How many reasons are told apart.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
 
     /// Its place among the counters.
     pub const fn index(self) -> usize {
@@ -58,6 +62,7 @@ impl Refusal {
             Refusal::TooLarge => 3,
             Refusal::Kind(_) => 4,
             Refusal::Epoch => 5,
+            Refusal::OtherHistory => 6,
         }
     }
 
@@ -69,6 +74,7 @@ impl Refusal {
         "frames_too_large",
         "frames_of_a_wrong_kind",
         "frames_of_a_wrong_epoch",
+        "frames_of_another_history",
     ];
 }
 
@@ -108,7 +114,7 @@ pub struct Door {
     producer: Producer,
     frame_bytes_max: usize,
     service: Identity,
-    epoch: u64,
+    reign: Reign,
     epoch_began_at: Seq,
     /// The epoch that a transfer has come to: the feed may have gone on meanwhile.
     bulk_epoch: u64,
@@ -119,15 +125,15 @@ pub struct Door {
 }
 
 impl Door {
-    /// Writes to `producer`, which goes on after a log that is in `epoch`; 0 where there is none yet.
-    pub fn new(producer: Producer, frame_bytes_max: usize, service: Identity, epoch: u64) -> Self {
+    /// Writes to `producer`, which goes on after a log that is in `reign`; of epoch 0 where there is none yet.
+    pub fn new(producer: Producer, frame_bytes_max: usize, service: Identity, reign: Reign) -> Self {
         Door {
             producer,
             frame_bytes_max,
             service,
-            epoch,
+            reign,
             epoch_began_at: Seq::ZERO,
-            bulk_epoch: epoch,
+            bulk_epoch: reign.epoch,
             epochs: EpochTable::default(),
             misfit: None,
             refusals: [0; Refusal::COUNT],
@@ -143,7 +149,7 @@ impl Door {
 
     /// A transfer begins here: what it brings goes on after the log as it is now.
     pub fn begin_bulk(&mut self) {
-        self.bulk_epoch = self.epoch;
+        self.bulk_epoch = self.reign.epoch;
     }
 
     /// The frame that comes next.
@@ -155,7 +161,12 @@ impl Door {
     /// The epoch that the log is in.
     #[inline]
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.reign.epoch
+    }
+
+    /// The reign that the log is in.
+    pub fn reign(&self) -> Reign {
+        self.reign
     }
 
     /// The frame with which that epoch began; 0 where it did before this door.
@@ -186,12 +197,12 @@ impl Door {
                 if !self.producer.room(padded(bytes.len())) || self.producer.push(bytes).is_err() {
                     return Admission::Full;
                 }
-                if let Some(epoch) = begins {
-                    (self.epoch, self.epoch_began_at) = (epoch, Seq(seq));
+                if let Some(reign) = begins {
+                    (self.reign, self.epoch_began_at) = (reign, Seq(seq));
                     if way == Way::Bulk {
-                        self.bulk_epoch = epoch;
+                        self.bulk_epoch = reign.epoch;
                     }
-                    self.epochs.begin(epoch, Seq(seq));
+                    self.epochs.begin(reign, Seq(seq));
                 }
                 Admission::Taken
             }
@@ -214,17 +225,20 @@ impl Door {
             && frame.kind == Kind::EpochChange
             && let Some(change) = EpochChange::decode(frame.payload)
         {
-            if change.epoch > self.epoch {
+            if change.epoch > self.reign.epoch {
                 return self.refuse(seq, Refusal::Epoch);
+            }
+            if self.epochs.has_other(change.begins()) {
+                return self.refuse(seq, Refusal::OtherHistory);
             }
             self.bulk_epoch = change.epoch;
         }
         Admission::Known
     }
 
-    /// The epoch that begins with the frame, if one does. `Err(None)` where the log turns out to be another service's.
+    /// The reign that begins with the frame, if one does. `Err(None)` where the log turns out to be another service's.
     #[inline]
-    fn check(&mut self, seq: u64, bytes: &[u8], way: Way) -> Result<Option<u64>, Option<Refusal>> {
+    fn check(&mut self, seq: u64, bytes: &[u8], way: Way) -> Result<Option<Reign>, Option<Refusal>> {
         let frame = Frame::decode(bytes).map_err(|error| Some(Refusal::Frame(error)))?;
         if frame.seq.0 != seq {
             return Err(Some(Refusal::OtherSeq));
@@ -238,7 +252,7 @@ impl Door {
         match frame.kind {
             Kind::EpochChange => self.check_epoch_change(&frame, way).map(Some),
             Kind::Output | Kind::Heartbeat | Kind::TimerFired => Err(Some(Refusal::Kind(frame.kind))),
-            _ if self.epoch_of(way) != self.epoch => Err(Some(Refusal::Epoch)),
+            _ if self.epoch_of(way) != self.reign.epoch => Err(Some(Refusal::Epoch)),
             _ => Ok(None),
         }
     }
@@ -253,14 +267,17 @@ impl Door {
     }
 
     #[cold]
-    fn check_epoch_change(&mut self, frame: &Frame<'_>, way: Way) -> Result<u64, Option<Refusal>> {
+    fn check_epoch_change(&mut self, frame: &Frame<'_>, way: Way) -> Result<Reign, Option<Refusal>> {
         let change = EpochChange::decode(frame.payload).ok_or(Some(Refusal::Kind(frame.kind)))?;
         let fits = match way {
             Way::Feed { epoch } => change.epoch == epoch,
             Way::Bulk => true,
         };
-        if !fits || change.epoch <= self.epoch {
+        if !fits || change.epoch <= self.reign.epoch {
             return Err(Some(Refusal::Epoch));
+        }
+        if change.is_after_another(self.reign) {
+            return Err(Some(Refusal::OtherHistory));
         }
         let (seq, Identity { name, schema_version }) = (frame.seq, self.service);
         if !change.service_name.is_empty() && !name.is_empty() && change.service_name != name {
@@ -273,7 +290,7 @@ impl Door {
             self.misfit = Some(Misfit(StepError::SchemaMismatch { seq, log, service: schema_version }));
             return Err(None);
         }
-        Ok(change.epoch)
+        Ok(change.begins())
     }
 
     /// Makes visible what was taken.

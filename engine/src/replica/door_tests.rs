@@ -11,7 +11,7 @@ fn door(first: Seq, epoch: u64) -> (Door, Consumer) {
     let mut builder = RingBuilder::new(config).heap();
     builder.consumer("journaler");
     let mut ring = builder.build(first).unwrap();
-    (Door::new(ring.producer, frame_bytes_max, SERVICE, epoch), ring.consumers.pop().unwrap())
+    (Door::new(ring.producer, frame_bytes_max, SERVICE, Reign::unnamed(epoch)), ring.consumers.pop().unwrap())
 }
 
 fn frame(seq: u64, kind: Kind, payload: &[u8]) -> Vec<u8> {
@@ -66,7 +66,7 @@ fn every_reason_to_refuse_is_counted_and_changes_nothing() {
     assert_eq!(refused(&mut door, &frame(7, Kind::Input, &[0; 65]), FEED), Refusal::TooLarge);
     assert_eq!(refused(&mut door, &frame(7, Kind::Heartbeat, &[]), FEED), Refusal::Kind(Kind::Heartbeat));
     assert_eq!(refused(&mut door, &good, Way::Feed { epoch: 6 }), Refusal::Epoch);
-    assert_eq!(door.refusals(), &[good.len() as u64 + 1, 1, 1, 1, 1, 1]);
+    assert_eq!(door.refusals(), &[good.len() as u64 + 1, 1, 1, 1, 1, 1, 0]);
     assert_eq!((door.next_seq(), door.epoch()), (Seq(7), 5));
     assert_eq!(door.admit(7, &good, FEED), Admission::Taken);
 }
@@ -135,9 +135,45 @@ fn every_epoch_of_one_poll_is_recorded() {
     door.publish();
     // Whoever has the frames of each of them is told that it has the same log.
     for (wanted, epoch) in [(2, 1), (3, 2), (4, 2), (5, 5)] {
-        assert_eq!(epochs.check(Seq(wanted), epoch), Ok(()), "{wanted} after epoch {epoch}");
+        assert_eq!(epochs.check(Seq(wanted), Reign::unnamed(epoch)), Ok(()), "{wanted} after epoch {epoch}");
     }
     assert_eq!((epochs.last(), epochs.last_began()), (5, Some(Seq(4))));
+}
+
+/// An `EpochChange` that begins a reign after another.
+fn reign(seq: u64, epoch: u64, reign: u64, previous_reign: u64) -> Vec<u8> {
+    let change = EpochChange { epoch, schema_version: 3, service_name: "bank", reign, previous_reign };
+    frame(seq, Kind::EpochChange, &change.encode())
+}
+
+#[test]
+fn an_epoch_after_another_reign_than_the_one_here_is_another_history() {
+    let other = Admission::Refused(Refusal::OtherHistory);
+    for way in [Way::Feed { epoch: 6 }, Way::Bulk] {
+        let (mut door, _ring) = door(Seq(7), 0);
+        assert_eq!(door.admit(7, &reign(7, 5, 50, 0), Way::Bulk), Admission::Taken);
+        assert_eq!(door.admit(8, &reign(8, 6, 60, 51), way), other);
+        assert_eq!((door.next_seq(), door.reign()), (Seq(8), Reign { epoch: 5, id: 50 }));
+        assert_eq!(door.refusals()[Refusal::OtherHistory.index()], 1);
+        assert_eq!(door.admit(8, &reign(8, 6, 60, 50), way), Admission::Taken);
+        assert_eq!(door.reign(), Reign { epoch: 6, id: 60 });
+    }
+    // What is unknown on one side is taken on trust.
+    for (here, there) in [(reign(7, 5, 0, 0), reign(8, 6, 60, 51)), (reign(7, 5, 50, 0), reign(8, 6, 0, 0))] {
+        let (mut door, _ring) = door(Seq(7), 0);
+        assert_eq!(door.admit(7, &here, Way::Bulk), Admission::Taken);
+        assert_eq!(door.admit(8, &there, Way::Bulk), Admission::Taken);
+    }
+}
+
+#[test]
+fn a_transfer_that_comes_by_another_reign_of_an_epoch_here_ends_there() {
+    let (door, _ring) = door(Seq(7), 5);
+    let mut door = door.record_epochs(EpochTable::default());
+    door.begin_bulk();
+    assert_eq!(door.admit(7, &reign(7, 6, 60, 0), Way::Feed { epoch: 6 }), Admission::Taken);
+    assert_eq!(door.admit(7, &reign(7, 6, 61, 0), Way::Bulk), Admission::Refused(Refusal::OtherHistory));
+    assert_eq!(door.admit(7, &reign(7, 6, 60, 0), Way::Bulk), Admission::Known);
 }
 
 #[test]

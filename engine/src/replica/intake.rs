@@ -325,7 +325,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
 
     fn end_bulk(&mut self, now: Nanos, end: BulkEnd) {
         match end {
-            BulkEnd::Complete { epoch, commit } => {
+            BulkEnd::Complete { reign, commit } => {
                 (self.joined, self.refused, self.failures, self.stale) = (true, false, 0, None);
                 self.phase = Phase::Feed;
                 self.foreign = 0;
@@ -336,7 +336,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 self.advance_epoch();
                 // One of a reign that is over is not believed, as from the leader itself. What else was heard is forgotten: a datagram
                 // may have lied, and what is true is told again.
-                let _ = self.tracker.on_log_word(now, epoch, commit);
+                let _ = self.tracker.on_log_word(now, reign.epoch, commit);
                 self.uncommitted = Some((now, self.heard_commit()));
                 self.words.is_answered();
                 if self.door.next_seq() > self.bulk_from || self.shown == ReplicaState::Joining {
@@ -409,7 +409,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         self.phase = Phase::Bulk;
         self.bulk_from = self.door.next_seq();
         self.door.begin_bulk();
-        self.bulk.begin(now, self.door.next_seq(), self.door.epoch());
+        self.bulk.begin(now, self.door.next_seq(), self.door.reign());
         if let Some(peer) = self.bulk.asked() {
             self.words.waits_for(peer);
         }

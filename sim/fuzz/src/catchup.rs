@@ -5,6 +5,7 @@ use ticktape::catchup::{
     Decoder, EpochTable, Fetch, FetchConfig, Fetched, Hello, MESSAGE_BYTES, MESSAGE_BYTES_MIN, Message, Part, Serve,
     ServeConfig, SnapshotBegin, Source, SourceError, Standing, Step, UpTo, Welcome,
 };
+use ticktape::payload::Reign;
 use ticktape::{Frame, Kind, Seq, Timestamp};
 use ticktape_core::crc32c;
 
@@ -93,7 +94,7 @@ fn hear(data: &[u8]) -> bool {
         });
         match step {
             Ok(Step::SnapshotComplete(seq)) => {
-                fetch.accept_snapshot(1);
+                fetch.accept_snapshot(Reign::unnamed(1));
                 assert!(seq.0 >= next);
                 (next, spooled) = (seq.0 + 1, 0);
             }
@@ -144,7 +145,7 @@ impl Source for Log {
 
 /// A server answers a question, and no more.
 fn answer(data: &[u8]) -> bool {
-    let epochs = EpochTable::new(&[(1, Seq(1)), (3, Seq(40))]);
+    let epochs = EpochTable::new(&[(Reign { epoch: 1, id: 10 }, Seq(1)), (Reign { epoch: 3, id: 30 }, Seq(40))]);
     let (mut serve, mut log) = (Serve::new(&ServeConfig::new(1, "kv", 9), epochs, 0), Log(1));
     let (mut fed, mut answered, mut asked) = (0, 0, 0);
     while let Ok(has_some) = serve.poll(0, &mut log) {
@@ -177,7 +178,7 @@ pub fn seeds() -> Seeds {
         schema_version: 9,
         log_id: 5,
         wanted: Seq(60),
-        epoch: 3,
+        reign: Reign { epoch: 3, id: 30 },
         replay_max: 1000,
         message_bytes_max: 4096,
         part: None,
@@ -190,15 +191,15 @@ pub fn seeds() -> Seeds {
         let (seq, timestamp) = (Seq(seq), Timestamp(1));
         Frame { seq, timestamp, stream_id: 2, kind: Kind::Input, payload: b"add" }.append_to(&mut frames);
     }
-    let welcome = Message::Welcome(Welcome { log_id: 5, epoch: 3, commit: Seq(7) });
+    let welcome = Message::Welcome(Welcome { log_id: 5, reign: hello.reign, commit: Seq(7) });
     let begin = SnapshotBegin { seq: Seq(7), file_bytes: 5, offset: 0, header_crc: 9 };
-    let up_to = Message::UpTo(UpTo { next: Seq(8), commit: Seq(7), epoch: 3 });
+    let up_to = Message::UpTo(UpTo { next: Seq(8), commit: Seq(7), reign: hello.reign });
     let stream = |messages: &[Message<'_>]| {
         let mut out = Vec::new();
         messages.iter().for_each(|message| message.append_to(&mut out));
         out
     };
-    let begun = Hello { wanted: Seq(1), epoch: 0, part, ..hello };
+    let begun = Hello { wanted: Seq(1), reign: Reign::default(), part, ..hello };
     // As `sealed` reads it: the type, and the body behind its length.
     let unsealed = |messages: &[Message<'_>]| {
         let mut out = Vec::new();
@@ -224,6 +225,7 @@ pub fn seeds() -> Seeds {
             ]),
         ),
         ("hello", stream(&[Message::Hello(hello), Message::Hello(Hello { wanted: Seq(100), ..hello })])),
+        ("hello_of_another_history", stream(&[Message::Hello(Hello { reign: Reign { epoch: 3, id: 31 }, ..hello })])),
         ("hello_part", stream(&[Message::Hello(begun)])),
         ("frames", stream(&[welcome, Message::Frames { base: Seq(5), count: 3, frames: &frames }, up_to])),
         (

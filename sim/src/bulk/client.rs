@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 use ticktape::catchup::{Fetch, FetchConfig, Fetched, Step, UpTo};
+use ticktape::payload::Reign;
 use ticktape::replica::{Admission, Bulk, BulkEnd, BulkProgress, Identity, ReplicaConfig, SnapshotAt};
 use ticktape::{Nanos, Seq};
 use ticktape_journal::Disk;
@@ -79,8 +80,8 @@ impl Client {
         }
     }
 
-    fn connect(&mut self, server: SocketAddrV4, wanted: Seq, epoch: u64) {
-        self.fetch.want(wanted, epoch);
+    fn connect(&mut self, server: SocketAddrV4, wanted: Seq, reign: Reign) {
+        self.fetch.want(wanted, reign);
         self.server = server;
         self.link = Link::Dialling(self.wires.dial(self.me, server));
     }
@@ -179,7 +180,7 @@ impl Client {
             Ok(SnapshotHeader { meta, .. }) if meta.seq == seq => Ok(SnapshotAt { path, seq, log_id: meta.log_id }),
             Ok(_) => Err(self.failed(&"the snapshot that came is of another seq")),
             Err(end) => {
-                self.fetch.want(self.fetch.next_seq(), self.fetch.epoch());
+                self.fetch.want(self.fetch.next_seq(), self.fetch.reign());
                 Err(end)
             }
         }
@@ -237,8 +238,8 @@ impl SimBulk {
 }
 
 impl Bulk for SimBulk {
-    fn begin(&mut self, _now: Nanos, from: Seq, epoch: u64) {
-        self.client.connect(self.peers[self.turn], from, epoch);
+    fn begin(&mut self, _now: Nanos, from: Seq, reign: Reign) {
+        self.client.connect(self.peers[self.turn], from, reign);
         self.turn = (self.turn + 1) % self.peers.len();
     }
 
@@ -255,8 +256,7 @@ impl Bulk for SimBulk {
             });
             if let Some((seq, admission)) = refused {
                 self.client.hang_up();
-                let why = format!("catch-up: frame {seq} is not let in: {admission:?}");
-                return BulkProgress::Ended(BulkEnd::Failed(why));
+                return BulkProgress::Ended(BulkEnd::of_frame(self.client.server, seq, admission));
             }
             match stepped {
                 Ok(Stepped::Working(done)) => work += done,
@@ -264,9 +264,9 @@ impl Bulk for SimBulk {
                 Ok(Stepped::UpTo(UpTo { next, commit, .. })) if commit.0 >= next.0 + LEFT_TO_FEED_MAX => {
                     self.client.fetch.ask_again(now, &mut self.client.out);
                 }
-                Ok(Stepped::UpTo(UpTo { commit, epoch, .. })) => {
+                Ok(Stepped::UpTo(UpTo { commit, reign, .. })) => {
                     self.client.hang_up();
-                    return BulkProgress::Ended(BulkEnd::Complete { epoch, commit });
+                    return BulkProgress::Ended(BulkEnd::Complete { reign, commit });
                 }
                 Ok(Stepped::Snapshot(snapshot)) => {
                     self.client.hang_up();
@@ -326,7 +326,7 @@ impl Joiner {
                 return Ok(None);
             }
             let (wanted, epoch) = self.wanted;
-            self.client.connect(self.peers[self.turn], wanted, epoch);
+            self.client.connect(self.peers[self.turn], wanted, Reign::unnamed(epoch));
             self.turn = (self.turn + 1) % self.peers.len();
         }
         let mut has_frames = false;

@@ -217,8 +217,8 @@ impl<S: Service> Host<S> {
             previous_reign: machine.reign().id,
         };
         sessions.begin(epoch, machine.sessions(), machine.epochs());
-        let (log_id, epochs) = (journal.log_id(), EpochTable::new(machine.epochs()));
-        epochs.begin(u64::from(epoch), machine.applied().next());
+        let (log_id, epochs) = (journal.log_id(), EpochTable::new(&machine.reigns()));
+        epochs.begin(change.begins(), machine.applied().next());
 
         let ring = ring_builder(config, epoch).build(recovered.next_seq)?;
         let [journal_frames, frames, published]: [Consumer; 3] =

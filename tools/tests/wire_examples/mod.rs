@@ -8,7 +8,7 @@ use ticktape::feed::{
 };
 use ticktape::link::{Ack, EventMessage, Identity, Packet};
 use ticktape::mark::Mark;
-use ticktape::payload::{EpochChange, Origin};
+use ticktape::payload::{EpochChange, Origin, Reign};
 use ticktape::{Decode, Encode, Frame, Kind, Seq, SessionId, Timestamp};
 use ticktape_core::{crc32c, frame};
 use ticktape_journal::format::commit::{CommitHeader, HEADER_BYTES};
@@ -62,7 +62,7 @@ fn made() -> Vec<(&'static str, Vec<u8>)> {
         ("status", status()),
         ("commit word", Commit { stream: 1, epoch: 3, log_id: 5, age_ms: 0, commit: Seq(258) }.encode().to_vec()),
         ("catch-up hello", catchup_hello()),
-        ("catch-up up to", catchup(&Message::UpTo(UpTo { next: Seq(10), commit: Seq(12), epoch: 3 }))),
+        ("catch-up up to", catchup_up_to()),
         ("anchor", anchor()),
     ]
 }
@@ -208,13 +208,17 @@ fn catchup(message: &Message<'_>) -> Vec<u8> {
     bytes
 }
 
+fn catchup_up_to() -> Vec<u8> {
+    catchup(&Message::UpTo(UpTo { next: Seq(10), commit: Seq(12), reign: Reign { epoch: 3, id: 77 } }))
+}
+
 fn catchup_hello() -> Vec<u8> {
     catchup(&Message::Hello(Hello {
         stream: 1,
         schema_version: 9,
         log_id: 5,
         wanted: Seq(258),
-        epoch: 3,
+        reign: Reign { epoch: 3, id: 77 },
         replay_max: 1000,
         message_bytes_max: 65_536,
         part: Some(Part { seq: Seq(200), header_crc: 0x0403_0201, bytes: 4096 }),
