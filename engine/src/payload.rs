@@ -128,7 +128,7 @@ pub fn decode_session(payload: &[u8]) -> Option<(SessionId, u32)> {
 }
 
 /// One writer's reign: its epoch, and what tells it from another that an older copy of the log began in the same one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reign {
     /// The epoch; 0 where there is none yet.
     pub epoch: u64,

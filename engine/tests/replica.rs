@@ -247,7 +247,7 @@ fn numbers_that_datagrams_alone_name_cost_a_catch_up_each_and_are_named() {
     until(&replica, "being live", |status| status.state == ReplicaState::Live);
 
     let (status, to) = status_at(&liar);
-    let mut heartbeat = FeedSession::new(status.stream, status.epoch as u32).unwrap().encode().to_vec();
+    let mut heartbeat = FeedSession::new(status.stream, status.reign.epoch as u32).unwrap().encode().to_vec();
     heartbeat.extend_from_slice(&(1u64 << 40).to_be_bytes());
     heartbeat.extend_from_slice(&0u16.to_be_bytes());
     liar.send_to(&heartbeat, a).unwrap();
@@ -255,7 +255,7 @@ fn numbers_that_datagrams_alone_name_cost_a_catch_up_each_and_are_named() {
     assert!(named.word.contains("the log has no more"), "{named}");
 
     let lie = Seq(1 << 50);
-    let commit = Commit { stream: status.stream, epoch: status.epoch, log_id: status.log_id, age_ms: 0, commit: lie };
+    let commit = Commit { stream: status.stream, reign: status.reign, log_id: status.log_id, age_ms: 0, commit: lie };
     liar.send_to(&commit.encode(), to).unwrap();
     until(&replica, "a Commit's claim", |status| status.get(Figure::LeaderCommit) == lie.0);
     until(&replica, "the truth", |status| {

@@ -18,6 +18,7 @@ use super::session::FeedSession;
 use super::status::is_status;
 use super::status_reporter::{Followed, Reporter, ReporterConfig};
 use crate::catchup::EpochTable;
+use crate::payload::Reign;
 use crate::replica::{Board, Committed, Figure};
 
 /// Datagrams taken in one poll.
@@ -32,10 +33,10 @@ const STOP_PATIENCE_NS: u64 = 500_000_000;
 /// Whose log is served.
 #[derive(Clone)]
 pub enum Role {
-    /// The leader's, in its one epoch.
+    /// The leader's, in its one reign.
     Leader {
         /// Which.
-        epoch: u32,
+        reign: Reign,
     },
     /// A replica's, in whichever epoch its log is.
     Replica {
@@ -57,10 +58,10 @@ impl Role {
         }
     }
 
-    fn epoch(&self) -> u32 {
+    fn reign(&self) -> Reign {
         match self {
-            Role::Leader { epoch } => *epoch,
-            Role::Replica { epochs, .. } => u32::try_from(epochs.last()).unwrap_or(0),
+            Role::Leader { reign } => *reign,
+            Role::Replica { epochs, .. } => epochs.last_reign(),
         }
     }
 
@@ -142,7 +143,7 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
     ) -> Result<Self, AttachError> {
         let RepairServerConfig { dir, tap, watermarks, stream, log_id, datagram_bytes_max, role } = config;
         let horizon = role.horizon();
-        let session = FeedSession::new(stream, role.epoch()).expect("checked with the configuration");
+        let session = FeedSession::new(stream, epoch_of(role.reign())).expect("checked with the configuration");
         Ok(RepairServer {
             rx,
             tx,
@@ -191,12 +192,13 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
 
     /// Serves the epoch that the log is in.
     fn follow_epoch(&mut self) {
-        let epoch = self.role.epoch();
+        let reign = self.role.reign();
+        let epoch = epoch_of(reign);
         if epoch > self.rewinder.session().epoch() || self.reporter.is_none() && epoch > 0 {
             self.rewinder.adopt_session(epoch);
             self.counters = self.counters();
             // Whoever follows says so again within a heartbeat.
-            let config = ReporterConfig::new(self.stream, u64::from(epoch));
+            let config = ReporterConfig::new(self.stream, reign);
             self.reporter = Some(Reporter::new(&ReporterConfig { log_id: self.log_id, ..config }));
             self.commit = Seq::ZERO;
         }
@@ -283,6 +285,11 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
         }
         all
     }
+}
+
+/// A reign's epoch, where a session can name it; else 0.
+fn epoch_of(reign: Reign) -> u32 {
+    u32::try_from(reign.epoch).unwrap_or(0)
 }
 
 /// A follower of a ring of this process, from wherever it begins or ends.

@@ -67,8 +67,15 @@ impl World {
 
     /// Replica 7 follows, in epoch 1.
     fn follow(&mut self, number: u64) {
-        let status =
-            Status { stream: STREAM, epoch: 1, log_id: LOG_ID, replica: 7, number, durable: Seq(4), applied: Seq(4) };
+        let status = Status {
+            stream: STREAM,
+            reign: Reign::unnamed(1),
+            log_id: LOG_ID,
+            replica: 7,
+            number,
+            durable: Seq(4),
+            applied: Seq(4),
+        };
         self.say(&status.encode());
     }
 
@@ -90,7 +97,7 @@ impl World {
 
     fn commits(&mut self) -> Vec<(u64, u64)> {
         let heard = self.heard();
-        heard.iter().filter_map(|bytes| Commit::decode(bytes).ok()).map(|word| (word.epoch, word.commit.0)).collect()
+        heard.iter().filter_map(|bytes| Commit::decode(bytes).ok()).map(|word| (word.reign.epoch, word.commit.0)).collect()
     }
 }
 

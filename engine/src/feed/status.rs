@@ -12,6 +12,7 @@
 //! | 12 | 4 | stream | u32 |
 //! | 16 | 8 | epoch | u64 |
 //! | 24 | 8 | log_id | u64 |
+//! | 32 | 8 | reign | u64 |
 //!
 //! Neither is as long as a MoldUDP64 request, so that one port takes all three. Little-endian.
 
@@ -21,11 +22,12 @@ use ticktape_core::{Seq, crc32c};
 
 use super::session::{EPOCH_MAX, STREAM_MAX};
 use crate::link::layout::{Field, Table};
+use crate::payload::Reign;
 
 /// The first four bytes of both.
 pub const MAGIC: [u8; 4] = *b"TTST";
 /// The version of the layouts in this file.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// Offset of the magic.
 pub const MAGIC_AT: usize = 0;
@@ -43,24 +45,26 @@ pub const STREAM: usize = 12;
 pub const EPOCH: usize = 16;
 /// Offset of the identity of the sender's log.
 pub const LOG_ID: usize = 24;
+/// Offset of the reign of the sender's epoch.
+pub const REIGN: usize = 32;
 /// The header's size: a body begins here.
-pub const HEADER_BYTES: usize = 32;
+pub const HEADER_BYTES: usize = 40;
 
 /// Offset of the replica's own number.
 pub const REPLICA: usize = HEADER_BYTES;
 /// Offset of the Status's number among the replica's.
-pub const NUMBER: usize = 40;
+pub const NUMBER: usize = 48;
 /// Offset of the last seq that is durable at the replica.
-pub const DURABLE_SEQ: usize = 48;
+pub const DURABLE_SEQ: usize = 56;
 /// Offset of the last seq that the replica's state contains.
-pub const APPLIED_SEQ: usize = 56;
+pub const APPLIED_SEQ: usize = 64;
 /// Bytes of a Status.
-pub const STATUS_BYTES: usize = 64;
+pub const STATUS_BYTES: usize = 72;
 
 /// Offset of the last seq that is committed.
 pub const COMMIT_SEQ: usize = HEADER_BYTES;
 /// Bytes of a Commit.
-pub const COMMIT_BYTES: usize = 40;
+pub const COMMIT_BYTES: usize = 48;
 
 /// The number of a Status's type.
 pub const TYPE_STATUS: u8 = 1;
@@ -76,6 +80,7 @@ const HEADER_FIELDS: &[Field] = &[
     Field { offset: STREAM, bytes: 4, name: "stream" },
     Field { offset: EPOCH, bytes: 8, name: "epoch" },
     Field { offset: LOG_ID, bytes: 8, name: "log_id" },
+    Field { offset: REIGN, bytes: 8, name: "reign" },
 ];
 
 const STATUS_FIELDS: &[Field] = &[
@@ -97,7 +102,8 @@ pub const TABLES: [Table; 3] = [
 /// The types by number, as WIRE.md lists them.
 pub const TYPES: [(u8, &str); 2] = [(TYPE_STATUS, "Status"), (TYPE_COMMIT, "Commit")];
 
-const _: () = assert!(CRC + 4 == VERSION_AT && AGE_MS + 2 == STREAM && LOG_ID + 8 == HEADER_BYTES);
+const _: () =
+    assert!(CRC + 4 == VERSION_AT && AGE_MS + 2 == STREAM && LOG_ID + 8 == REIGN && REIGN + 8 == HEADER_BYTES);
 const _: () = assert!(APPLIED_SEQ + 8 == STATUS_BYTES && COMMIT_SEQ + 8 == COMMIT_BYTES);
 const _: () = assert!(STATUS_BYTES != super::MoldRequest::BYTES && COMMIT_BYTES != super::MoldRequest::BYTES);
 
@@ -158,7 +164,7 @@ impl fmt::Display for StatusError {
             StatusError::Size => "status datagram of another size than its type has",
             StatusError::Magic => "no status datagram: it does not begin with TTST",
             StatusError::Crc => "status datagram whose checksum does not fit",
-            StatusError::Version => "status datagram of another version than 2",
+            StatusError::Version => "status datagram of another version than 3",
             StatusError::Type => "status datagram of a type that does not belong here",
             StatusError::Reserved => "status datagram with an age, which only a Commit has",
             StatusError::Field => "status datagram with an impossible stream, epoch or seq",
@@ -184,8 +190,8 @@ pub(super) const fn are_other_logs(one: u64, other: u64) -> bool {
 pub struct Status {
     /// Which stream, as in the feed's session.
     pub stream: u32,
-    /// The epoch that the replica's log is in.
-    pub epoch: u64,
+    /// The reign that the replica's log is in.
+    pub reign: Reign,
     /// The identity of the replica's log; 0 where it has none.
     pub log_id: u64,
     /// The replica's own number, kept over its restarts; not 0.
@@ -203,8 +209,8 @@ pub struct Status {
 pub struct Commit {
     /// Which stream, as in the feed's session.
     pub stream: u32,
-    /// The leader's epoch.
-    pub epoch: u64,
+    /// The leader's reign.
+    pub reign: Reign,
     /// The identity of the leader's log; 0 where it has none.
     pub log_id: u64,
     /// How long ago the leader spoke, in ms, as the sender knows: 0 of the leader itself.
@@ -221,7 +227,7 @@ impl Status {
         put_u64(&mut out, NUMBER, self.number);
         put_u64(&mut out, DURABLE_SEQ, self.durable.0);
         put_u64(&mut out, APPLIED_SEQ, self.applied.0);
-        seal(&mut out, TYPE_STATUS, Head { stream: self.stream, epoch: self.epoch, log_id: self.log_id });
+        seal(&mut out, TYPE_STATUS, Head { stream: self.stream, reign: self.reign, log_id: self.log_id });
         out
     }
 
@@ -230,10 +236,10 @@ impl Status {
     /// # Errors
     /// [`StatusError`], in the order of its variants.
     pub fn decode(bytes: &[u8]) -> Result<Status, StatusError> {
-        let Head { stream, epoch, log_id } = open(bytes, TYPE_STATUS, STATUS_BYTES)?;
+        let Head { stream, reign, log_id } = open(bytes, TYPE_STATUS, STATUS_BYTES)?;
         let status = Status {
             stream,
-            epoch,
+            reign,
             log_id,
             replica: u64_at(bytes, REPLICA),
             number: u64_at(bytes, NUMBER),
@@ -254,7 +260,7 @@ impl Commit {
         let mut out = [0; COMMIT_BYTES];
         put_u64(&mut out, COMMIT_SEQ, self.commit.0);
         out[AGE_MS..STREAM].copy_from_slice(&self.age_ms.to_le_bytes());
-        seal(&mut out, TYPE_COMMIT, Head { stream: self.stream, epoch: self.epoch, log_id: self.log_id });
+        seal(&mut out, TYPE_COMMIT, Head { stream: self.stream, reign: self.reign, log_id: self.log_id });
         out
     }
 
@@ -263,9 +269,9 @@ impl Commit {
     /// # Errors
     /// [`StatusError`], in the order of its variants.
     pub fn decode(bytes: &[u8]) -> Result<Commit, StatusError> {
-        let Head { stream, epoch, log_id } = open(bytes, TYPE_COMMIT, COMMIT_BYTES)?;
+        let Head { stream, reign, log_id } = open(bytes, TYPE_COMMIT, COMMIT_BYTES)?;
         let age_ms = u16::from_le_bytes([bytes[AGE_MS], bytes[AGE_MS + 1]]);
-        let commit = Commit { stream, epoch, log_id, age_ms, commit: Seq(u64_at(bytes, COMMIT_SEQ)) };
+        let commit = Commit { stream, reign, log_id, age_ms, commit: Seq(u64_at(bytes, COMMIT_SEQ)) };
         if commit.commit <= Seq::MAX { Ok(commit) } else { Err(StatusError::Field) }
     }
 }
@@ -273,11 +279,12 @@ impl Commit {
 /// What both begin with.
 struct Head {
     stream: u32,
-    epoch: u64,
+    reign: Reign,
     log_id: u64,
 }
 
-fn seal(out: &mut [u8], packet_type: u8, Head { stream, epoch, log_id }: Head) {
+fn seal(out: &mut [u8], packet_type: u8, Head { stream, reign, log_id }: Head) {
+    let epoch = reign.epoch;
     assert!(stream <= STREAM_MAX && epoch > 0 && epoch <= u64::from(EPOCH_MAX), "a feed's stream and epoch");
     out[MAGIC_AT..CRC].copy_from_slice(&MAGIC);
     out[VERSION_AT] = VERSION;
@@ -285,6 +292,7 @@ fn seal(out: &mut [u8], packet_type: u8, Head { stream, epoch, log_id }: Head) {
     out[STREAM..EPOCH].copy_from_slice(&stream.to_le_bytes());
     put_u64(out, EPOCH, epoch);
     put_u64(out, LOG_ID, log_id);
+    put_u64(out, REIGN, reign.id);
     let crc = crc32c(&out[VERSION_AT..]);
     out[CRC..VERSION_AT].copy_from_slice(&crc.to_le_bytes());
 }
@@ -313,7 +321,7 @@ fn open(bytes: &[u8], packet_type: u8, size: usize) -> Result<Head, StatusError>
     if stream > STREAM_MAX || epoch == 0 || epoch > u64::from(EPOCH_MAX) {
         return Err(StatusError::Field);
     }
-    Ok(Head { stream, epoch, log_id: u64_at(bytes, LOG_ID) })
+    Ok(Head { stream, reign: Reign { epoch, id: u64_at(bytes, REIGN) }, log_id: u64_at(bytes, LOG_ID) })
 }
 
 fn put_u64(out: &mut [u8], at: usize, value: u64) {
@@ -333,21 +341,29 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const STATUS: Status =
-        Status { stream: 1, epoch: 3, log_id: 5, replica: 7, number: 258, durable: Seq(0x0102), applied: Seq(0x0101) };
-    const COMMIT: Commit = Commit { stream: 1, epoch: 3, log_id: 5, age_ms: 0, commit: Seq(0x0102) };
+    const REIGN_3: Reign = Reign { epoch: 3, id: 77 };
+    const STATUS: Status = Status {
+        stream: 1,
+        reign: REIGN_3,
+        log_id: 5,
+        replica: 7,
+        number: 258,
+        durable: Seq(0x0102),
+        applied: Seq(0x0101),
+    };
+    const COMMIT: Commit = Commit { stream: 1, reign: REIGN_3, log_id: 5, age_ms: 0, commit: Seq(0x0102) };
 
     #[test]
     fn golden_bytes() {
         let head = |crc: [u8; 4], packet_type| {
-            let words = [1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0];
-            [b"TTST".as_slice(), &crc, &[2, packet_type, 0, 0], &words].concat()
+            let words = [1, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 0, 0, 0, 0];
+            [b"TTST".as_slice(), &crc, &[3, packet_type, 0, 0], &words].concat()
         };
         let word = |low: [u8; 2]| [low[0], low[1], 0, 0, 0, 0, 0, 0];
         let status = [&word([7, 0])[..], &word([2, 1]), &word([2, 1]), &word([1, 1])].concat();
-        let status = [head([0x36, 0x7d, 0xb9, 0xc1], 1), status].concat();
+        let status = [head([0x18, 0xab, 0xf9, 0x6a], 1), status].concat();
         assert_eq!(STATUS.encode()[..], status);
-        assert_eq!(COMMIT.encode()[..], [head([0xe2, 0x9b, 0xc8, 0xa7], 2), word([2, 1]).to_vec()].concat());
+        assert_eq!(COMMIT.encode()[..], [head([0x50, 0xe9, 0x8e, 0x49], 2), word([2, 1]).to_vec()].concat());
     }
 
     #[test]
@@ -366,7 +382,7 @@ mod tests {
         assert_eq!(with(&|bytes| bytes.truncate(HEADER_BYTES - 1), false), Err(StatusError::Size));
         assert_eq!(with(&set(0, b'X'), true), Err(StatusError::Magic));
         assert_eq!(with(&set(60, 1), false), Err(StatusError::Crc));
-        assert_eq!(with(&set(VERSION_AT, 1), true), Err(StatusError::Version));
+        assert_eq!(with(&set(VERSION_AT, 2), true), Err(StatusError::Version));
         assert_eq!(with(&set(TYPE, TYPE_COMMIT), true), Err(StatusError::Type));
         assert_eq!(with(&|bytes| bytes.push(0), true), Err(StatusError::Size));
         assert_eq!(with(&set(AGE_MS + 1, 1), true), Err(StatusError::Reserved));
@@ -392,11 +408,12 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_reads_back(
-            stream in 0..=STREAM_MAX, epoch in 1..=u64::from(EPOCH_MAX), log_id: u64, replica in 1u64.., number: u64, durable in 0..1u64 << 63, applied in 0..1u64 << 63, age_ms: u16
+            stream in 0..=STREAM_MAX, epoch in 1..=u64::from(EPOCH_MAX), log_id: u64, id: u64, replica in 1u64.., number: u64, durable in 0..1u64 << 63, applied in 0..1u64 << 63, age_ms: u16
         ) {
-            let status = Status { stream, epoch, log_id, replica, number, durable: Seq(durable), applied: Seq(applied) };
+            let reign = Reign { epoch, id };
+            let status = Status { stream, reign, log_id, replica, number, durable: Seq(durable), applied: Seq(applied) };
             prop_assert_eq!(Status::decode(&status.encode()), Ok(status));
-            let commit = Commit { stream, epoch, log_id, age_ms, commit: Seq(durable) };
+            let commit = Commit { stream, reign, log_id, age_ms, commit: Seq(durable) };
             prop_assert_eq!(Commit::decode(&commit.encode()), Ok(commit));
         }
 

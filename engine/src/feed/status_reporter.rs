@@ -10,14 +10,15 @@ use std::net::SocketAddrV4;
 use ticktape_core::{Nanos, Seq};
 
 use super::status::{COMMIT_BYTES, Commit, Status, StatusError, are_other_logs};
+use crate::payload::Reign;
 
 /// How a leader reports.
 #[derive(Clone, Copy, Debug)]
 pub struct ReporterConfig {
     /// Which stream, as in the feed's session.
     pub stream: u32,
-    /// The leader's epoch.
-    pub epoch: u64,
+    /// The leader's reign.
+    pub reign: Reign,
     /// The identity of its log; 0 where it has none.
     pub log_id: u64,
     /// The most replicas that are told. Each costs a datagram for every `coalesce_ns`.
@@ -32,10 +33,10 @@ pub struct ReporterConfig {
 
 impl ReporterConfig {
     /// As the design has it: told within 100 µs, every 20 ms in any case, forgotten after 3 s; 16 replicas.
-    pub fn new(stream: u32, epoch: u64) -> Self {
+    pub fn new(stream: u32, reign: Reign) -> Self {
         ReporterConfig {
             stream,
-            epoch,
+            reign,
             log_id: 0,
             replicas_max: 16,
             coalesce_ns: 100_000,
@@ -54,6 +55,8 @@ pub enum StatusDrop {
     ForeignStream,
     /// Of another log: who sent it is told so, by a Commit that names this one.
     ForeignLog,
+    /// Of this log and this leader's epoch, and of another reign: it followed another copy of the log. It is told as well.
+    OtherHistory,
     /// Of a higher epoch than this leader's: there is another, newer one.
     HigherEpoch,
     /// Overtaken by a later one of the same replica.
@@ -66,9 +69,10 @@ impl StatusDrop {
     /// How many reasons there are.
     pub const COUNT: usize = StatusError::ALL.len() + Self::OTHERS.len();
 
-    const OTHERS: [StatusDrop; 5] = [
+    const OTHERS: [StatusDrop; 6] = [
         StatusDrop::ForeignStream,
         StatusDrop::ForeignLog,
+        StatusDrop::OtherHistory,
         StatusDrop::HigherEpoch,
         StatusDrop::Stale,
         StatusDrop::TooMany,
@@ -85,9 +89,10 @@ impl StatusDrop {
             StatusDrop::Malformed(error) => return error.index(),
             StatusDrop::ForeignStream => 0,
             StatusDrop::ForeignLog => 1,
-            StatusDrop::HigherEpoch => 2,
-            StatusDrop::Stale => 3,
-            StatusDrop::TooMany => 4,
+            StatusDrop::OtherHistory => 2,
+            StatusDrop::HigherEpoch => 3,
+            StatusDrop::Stale => 4,
+            StatusDrop::TooMany => 5,
         };
         StatusError::ALL.len() + other
     }
@@ -98,6 +103,7 @@ impl StatusDrop {
             StatusDrop::Malformed(error) => error.name(),
             StatusDrop::ForeignStream => "foreign_stream",
             StatusDrop::ForeignLog => "foreign_log",
+            StatusDrop::OtherHistory => "other_history",
             StatusDrop::HigherEpoch => "higher_epoch",
             StatusDrop::Stale => "stale",
             StatusDrop::TooMany => "too_many_replicas",
@@ -145,7 +151,7 @@ pub struct Reporter {
     commit: Seq,
     age_ms: u16,
     followed: Vec<Followed>,
-    /// Who follows another log, and has to hear of it: one at a time, as each says so again.
+    /// Who follows another log, or another history of it, and has to hear of it: one at a time, as each says so again.
     stranger: Option<SocketAddrV4>,
     /// Where the last look for something to tell ended, so that each has its turn.
     turn: usize,
@@ -159,7 +165,7 @@ impl Reporter {
     /// # Panics
     /// For an epoch of 0, or a table without room.
     pub fn new(config: &ReporterConfig) -> Self {
-        assert!(config.epoch > 0 && config.replicas_max > 0, "an epoch, and room for a replica");
+        assert!(config.reign.epoch > 0 && config.replicas_max > 0, "an epoch, and room for a replica");
         Reporter {
             config: *config,
             commit: Seq::ZERO,
@@ -194,8 +200,12 @@ impl Reporter {
             self.stranger = Some(source);
             return Err(StatusDrop::ForeignLog);
         }
-        if status.epoch > self.config.epoch {
-            self.superseded_by = self.superseded_by.max(Some(status.epoch));
+        if status.reign.is_other(self.config.reign) {
+            self.stranger = Some(source);
+            return Err(StatusDrop::OtherHistory);
+        }
+        if status.reign.epoch > self.config.reign.epoch {
+            self.superseded_by = self.superseded_by.max(Some(status.reign.epoch));
             return Err(StatusDrop::HigherEpoch);
         }
         if let Some(known) = self.followed.iter_mut().find(|known| known.status.replica == status.replica) {
@@ -236,9 +246,9 @@ impl Reporter {
     /// The next Commit to send, and to whom; call until there is none.
     pub fn poll_transmit(&mut self, now: Nanos) -> Option<(SocketAddrV4, [u8; COMMIT_BYTES])> {
         self.forget_silent(now);
-        let ReporterConfig { stream, epoch, log_id, .. } = self.config;
+        let ReporterConfig { stream, reign, log_id, .. } = self.config;
         let commit = self.commit;
-        let word = Commit { stream, epoch, log_id, age_ms: self.age_ms, commit }.encode();
+        let word = Commit { stream, reign, log_id, age_ms: self.age_ms, commit }.encode();
         if let Some(stranger) = self.stranger.take() {
             self.counters.commits += 1;
             return Some((stranger, word));

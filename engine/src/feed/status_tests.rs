@@ -8,26 +8,34 @@ use ticktape_core::{Nanos, Seq};
 use super::status::{COMMIT_BYTES, Commit, STATUS_BYTES, Status, StatusError};
 use super::status_reporter::{Reporter, ReporterConfig, StatusDrop};
 use super::status_tracker::{CommitDrop, CommitTracker, TakenBack, TrackerConfig};
+use crate::payload::Reign;
 
 const MS: Nanos = 1_000_000;
 const LOG_ID: u64 = 5;
+/// The reign here.
+const HERE: Reign = reign_of(3);
 const STATUS: Status =
-    Status { stream: 1, epoch: 3, log_id: LOG_ID, replica: 7, number: 5, durable: Seq(9), applied: Seq(8) };
+    Status { stream: 1, reign: HERE, log_id: LOG_ID, replica: 7, number: 5, durable: Seq(9), applied: Seq(8) };
+
+/// The reign of an epoch of this history.
+const fn reign_of(epoch: u64) -> Reign {
+    Reign { epoch, id: epoch * 10 }
+}
 
 fn at(port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
 }
 
 fn reporter(replicas_max: usize) -> Reporter {
-    Reporter::new(&ReporterConfig { replicas_max, log_id: LOG_ID, ..ReporterConfig::new(1, 3) })
+    Reporter::new(&ReporterConfig { replicas_max, log_id: LOG_ID, ..ReporterConfig::new(1, HERE) })
 }
 
 fn tracker() -> CommitTracker {
-    CommitTracker::new(&TrackerConfig { epoch: 3, log_id: LOG_ID, ..TrackerConfig::new(1, 7, 1) })
+    CommitTracker::new(&TrackerConfig { reign: HERE, log_id: LOG_ID, ..TrackerConfig::new(1, 7, 1) })
 }
 
 fn commit(epoch: u64, commit: u64) -> [u8; COMMIT_BYTES] {
-    Commit { stream: 1, epoch, log_id: LOG_ID, age_ms: 0, commit: Seq(commit) }.encode()
+    Commit { stream: 1, reign: reign_of(epoch), log_id: LOG_ID, age_ms: 0, commit: Seq(commit) }.encode()
 }
 
 /// All that is told now.
@@ -90,8 +98,8 @@ fn statuses_that_are_not_for_this_leader_are_counted_by_reason() {
     assert_eq!(dropped(&mut reporter, Status { number: 4, ..STATUS }), StatusDrop::Stale);
     assert_eq!(dropped(&mut reporter, Status { stream: 2, number: 6, ..STATUS }), StatusDrop::ForeignStream);
     assert_eq!(reporter.superseded_by(), None);
-    assert_eq!(dropped(&mut reporter, Status { epoch: 5, number: 6, ..STATUS }), StatusDrop::HigherEpoch);
-    assert_eq!(dropped(&mut reporter, Status { epoch: 4, number: 6, ..STATUS }), StatusDrop::HigherEpoch);
+    assert_eq!(dropped(&mut reporter, Status { reign: reign_of(5), number: 6, ..STATUS }), StatusDrop::HigherEpoch);
+    assert_eq!(dropped(&mut reporter, Status { reign: reign_of(4), number: 6, ..STATUS }), StatusDrop::HigherEpoch);
     assert_eq!(reporter.superseded_by(), Some(5));
     let malformed = reporter.on_status(0, at(1), &[0; 56]).unwrap_err();
     assert_eq!(malformed, StatusDrop::Malformed(StatusError::Magic));
@@ -113,11 +121,11 @@ fn committed_is_the_lesser_of_the_word_and_what_is_there() {
     assert_eq!(tracker.committed(), Seq(7));
     tracker.on_commit(0, &commit(3, 20)).unwrap();
     assert_eq!(tracker.committed(), Seq(10));
-    assert_eq!(tracker.on_commit(0, &commit(3, 19)), Err(CommitDrop::Stale));
+    assert_eq!(tracker.on_commit(0, &commit(3, 19)), Err(CommitDrop::Stale { epoch: 3 }));
     tracker.set_verified(MS, Seq(15));
     assert_eq!(tracker.committed(), Seq(15));
     assert_eq!(tracker.on_commit(0, &commit(2, 99)), Err(CommitDrop::StaleEpoch));
-    let foreign = Commit { stream: 2, epoch: 3, log_id: LOG_ID, age_ms: 0, commit: Seq(99) }.encode();
+    let foreign = Commit { stream: 2, reign: HERE, log_id: LOG_ID, age_ms: 0, commit: Seq(99) }.encode();
     assert_eq!(tracker.on_commit(0, &foreign), Err(CommitDrop::ForeignStream));
     assert_eq!(tracker.on_commit(0, &foreign[1..]), Err(CommitDrop::Malformed(StatusError::Magic)));
     assert_eq!((tracker.counters().commits, tracker.counters().drops.iter().sum::<u64>()), (2, 4));
@@ -128,21 +136,61 @@ fn a_leader_of_another_log_is_told_apart_at_both_ends_whatever_its_epoch() {
     let (mut reporter, mut tracker) = (reporter(2), tracker());
     tracker.set_verified(0, Seq(10));
     for epoch in [1, 3, 9] {
-        let other = Commit { stream: 1, epoch, log_id: 6, age_ms: 0, commit: Seq(9) };
+        let other = Commit { stream: 1, reign: Reign::unnamed(epoch), log_id: 6, age_ms: 0, commit: Seq(9) };
         assert_eq!(tracker.on_commit(0, &other.encode()), Err(CommitDrop::ForeignLog { log_id: 6 }));
     }
     assert_eq!((tracker.committed(), tracker.word()), (Seq(0), None));
-    let unnamed = Commit { stream: 1, epoch: 3, log_id: 0, age_ms: 0, commit: Seq(9) };
+    let unnamed = Commit { stream: 1, reign: HERE, log_id: 0, age_ms: 0, commit: Seq(9) };
     assert_eq!(tracker.on_commit(0, &unnamed.encode()), Ok(unnamed), "a log without an identity may be any");
 
     reporter.set_commit(Seq(4));
     for epoch in [1, 9] {
-        let stranger = Status { log_id: 6, epoch, replica: 8, ..STATUS };
+        let stranger = Status { log_id: 6, reign: Reign::unnamed(epoch), replica: 8, ..STATUS };
         assert_eq!(reporter.on_status(0, at(2), &stranger.encode()), Err(StatusDrop::ForeignLog));
         assert_eq!(reporter.poll_timeout(), Some(0));
         assert_eq!(told(&mut reporter, 0), [(2, 4)], "it has to hear of it: once for each Status");
     }
     assert_eq!((reporter.followed().len(), reporter.superseded_by(), reporter.poll_timeout()), (0, None, None));
+}
+
+#[test]
+fn another_history_of_the_log_is_told_apart_at_both_ends() {
+    let (mut reporter, mut tracker) = (reporter(2), tracker());
+    tracker.set_verified(0, Seq(10));
+    let copy = Reign { epoch: 3, id: 31 };
+    let word = |reign, commit| Commit { stream: 1, reign, log_id: LOG_ID, age_ms: 0, commit: Seq(commit) };
+    let other = CommitDrop::OtherHistory { reign: copy };
+    assert_eq!(tracker.on_commit(0, &word(copy, 9).encode()), Err(other));
+    assert_eq!(tracker.on_log_word(0, copy, Seq(9)), Err(other));
+    assert_eq!((tracker.committed(), tracker.word(), tracker.leader_spoke_at()), (Seq(0), None, None));
+    let unknown = word(Reign::unnamed(3), 4);
+    assert_eq!(tracker.on_commit(0, &unknown.encode()), Ok(unknown), "a reign that is not told may be any");
+
+    reporter.set_commit(Seq(4));
+    let stranger = Status { reign: copy, replica: 8, ..STATUS };
+    assert_eq!(reporter.on_status(0, at(2), &stranger.encode()), Err(StatusDrop::OtherHistory));
+    assert_eq!(told(&mut reporter, 0), [(2, 4)], "it has to hear of it");
+    reporter.on_status(0, at(3), &Status { reign: Reign::unnamed(3), ..STATUS }.encode()).unwrap();
+    assert_eq!((reporter.followed().len(), reporter.superseded_by()), (1, None));
+}
+
+#[test]
+fn the_word_of_a_reign_to_come_counts_for_that_one_alone() {
+    let mut tracker = tracker();
+    tracker.set_verified(0, Seq(10));
+    let of = |id, commit| {
+        let reign = Reign { epoch: 4, id };
+        Commit { stream: 1, reign, log_id: LOG_ID, age_ms: 0, commit: Seq(commit) }.encode()
+    };
+    tracker.on_commit(0, &of(41, 30)).unwrap();
+    // Two copies of the log have come to the epoch: what one has committed says nothing of the other.
+    tracker.on_commit(0, &of(40, 9)).unwrap();
+    tracker.on_commit(0, &of(41, 30)).unwrap();
+    assert_eq!(tracker.adopt(reign_of(4), Seq(11)), Ok(()));
+    tracker.set_verified(0, Seq(20));
+    assert_eq!((tracker.committed(), tracker.word()), (Seq(0), None));
+    tracker.on_commit(0, &of(40, 12)).unwrap();
+    assert_eq!(tracker.committed(), Seq(12));
 }
 
 #[test]
@@ -153,7 +201,7 @@ fn a_word_does_not_cover_what_comes_long_after_it() {
     tracker.set_verified(50 * MS, Seq(12));
     assert_eq!(tracker.committed(), Seq(12), "of the same leader: it would have been noticed");
     // A peer that has less says that it is there; the leader's own word is none the younger for it.
-    assert_eq!(tracker.on_commit(60 * MS, &commit(3, 5)), Err(CommitDrop::Stale));
+    assert_eq!(tracker.on_commit(60 * MS, &commit(3, 5)), Err(CommitDrop::Stale { epoch: 3 }));
     tracker.set_verified(70 * MS, Seq(15));
     assert_eq!(tracker.committed(), Seq(12));
     tracker.on_commit(71 * MS, &commit(3, 20)).unwrap();
@@ -169,7 +217,7 @@ fn the_word_of_a_new_reign_counts_once_the_log_has_come_to_it() {
     assert_eq!((tracker.committed(), tracker.word()), (Seq(5), Some((4, Seq(30)))));
     assert_eq!(tracker.on_commit(0, &commit(3, 9)), Err(CommitDrop::StaleEpoch), "that reign is over");
     // The new reign begins at 8: what this log held from there on was not committed.
-    assert_eq!(tracker.adopt(4, Seq(8)), Ok(()));
+    assert_eq!(tracker.adopt(reign_of(4), Seq(8)), Ok(()));
     assert_eq!(tracker.committed(), Seq(7));
     tracker.set_verified(MS, Seq(12));
     assert_eq!(tracker.committed(), Seq(12));
@@ -191,7 +239,7 @@ fn a_reign_that_takes_back_what_was_committed_is_an_error() {
     tracker.set_verified(MS, Seq(10));
     tracker.set_applied(Seq(9));
     tracker.on_commit(0, &commit(3, 10)).unwrap();
-    assert_eq!(tracker.adopt(4, Seq(6)), Err(TakenBack { from: Seq(6), committed: Seq(10) }));
+    assert_eq!(tracker.adopt(reign_of(4), Seq(6)), Err(TakenBack { from: Seq(6), committed: Seq(10) }));
     assert_eq!(tracker.committed(), Seq(5));
 }
 
@@ -205,7 +253,7 @@ fn statuses_go_out_when_something_moved_and_now_and_then() {
     let first = sent(&mut tracker, MS).unwrap();
     assert_eq!(
         first,
-        Status { stream: 1, epoch: 3, log_id: LOG_ID, replica: 7, number: 1, durable: Seq(0), applied: Seq(0) }
+        Status { stream: 1, reign: HERE, log_id: LOG_ID, replica: 7, number: 1, durable: Seq(0), applied: Seq(0) }
     );
     assert_eq!(sent(&mut tracker, MS), None);
     tracker.set_durable(Seq(4));

@@ -3,12 +3,13 @@
 //! Invariant: what is committed here is the lesser of the leader's word and the replica's own verified prefix, and only grows
 //! within an epoch.
 //! Invariant: a leader's word counts only for the log of its own epoch: the replica's log must have come to it.
-//! Invariant: a leader's word counts only for its own log, and for what came while it was alive to say so.
+//! Invariant: a leader's word counts only for its own log and its own history of it, and for what came while it was alive to say so.
 //! Invariant: after a higher epoch was heard of, lower ones are not believed, for as long as it goes on to be heard.
 
 use ticktape_core::{Nanos, Seq};
 
 use super::status::{Commit, STATUS_BYTES, Status, StatusError, are_other_logs};
+use crate::payload::Reign;
 
 /// How a replica tracks commits and reports.
 #[derive(Clone, Copy, Debug)]
@@ -19,8 +20,8 @@ pub struct TrackerConfig {
     pub replica: u64,
     /// Statuses are numbered from here on: above all that this replica sent before, such as the wall clock in nanoseconds.
     pub first_number: u64,
-    /// The epoch that the replica's log is in; 0 before it has one.
-    pub epoch: u64,
+    /// The reign that the replica's log is in; of epoch 0 before it has one.
+    pub reign: Reign,
     /// The identity of the replica's log; 0 where it has none.
     pub log_id: u64,
     /// What was known to be committed before, from a snapshot, or what a catch-up said.
@@ -42,7 +43,7 @@ impl TrackerConfig {
             stream,
             replica,
             first_number,
-            epoch: 0,
+            reign: Reign::default(),
             log_id: 0,
             committed: Seq::ZERO,
             coalesce_ns: 100_000,
@@ -65,18 +66,31 @@ pub enum CommitDrop {
         /// Which.
         log_id: u64,
     },
+    /// Of this log and its epoch, and of another reign: an older copy of the log was started, and goes on by itself.
+    OtherHistory {
+        /// Which reign.
+        reign: Reign,
+    },
     /// Of a reign that is over.
     StaleEpoch,
     /// Overtaken by a later one.
-    Stale,
+    Stale {
+        /// Of the same epoch.
+        epoch: u64,
+    },
 }
 
 impl CommitDrop {
     /// How many reasons there are.
     pub const COUNT: usize = StatusError::ALL.len() + Self::OTHERS.len();
 
-    const OTHERS: [CommitDrop; 4] =
-        [CommitDrop::ForeignStream, CommitDrop::ForeignLog { log_id: 0 }, CommitDrop::StaleEpoch, CommitDrop::Stale];
+    const OTHERS: [CommitDrop; 5] = [
+        CommitDrop::ForeignStream,
+        CommitDrop::ForeignLog { log_id: 0 },
+        CommitDrop::OtherHistory { reign: Reign::unnamed(0) },
+        CommitDrop::StaleEpoch,
+        CommitDrop::Stale { epoch: 0 },
+    ];
 
     /// Every reason, in index order.
     pub fn all() -> impl Iterator<Item = CommitDrop> {
@@ -89,8 +103,9 @@ impl CommitDrop {
             CommitDrop::Malformed(error) => return error.index(),
             CommitDrop::ForeignStream => 0,
             CommitDrop::ForeignLog { .. } => 1,
-            CommitDrop::StaleEpoch => 2,
-            CommitDrop::Stale => 3,
+            CommitDrop::OtherHistory { .. } => 2,
+            CommitDrop::StaleEpoch => 3,
+            CommitDrop::Stale { .. } => 4,
         };
         StatusError::ALL.len() + other
     }
@@ -101,8 +116,9 @@ impl CommitDrop {
             CommitDrop::Malformed(error) => error.name(),
             CommitDrop::ForeignStream => "foreign_stream",
             CommitDrop::ForeignLog { .. } => "foreign_log",
+            CommitDrop::OtherHistory { .. } => "other_history",
             CommitDrop::StaleEpoch => "stale_epoch",
-            CommitDrop::Stale => "stale",
+            CommitDrop::Stale { .. } => "stale",
         }
     }
 }
@@ -136,7 +152,7 @@ pub struct TakenBack {
 
 #[derive(Clone, Copy, Debug)]
 struct Word {
-    epoch: u64,
+    reign: Reign,
     commit: Seq,
     /// When anything was heard of that reign.
     heard_at: Nanos,
@@ -145,8 +161,8 @@ struct Word {
 }
 
 impl Word {
-    const fn new(now: Nanos, epoch: u64, commit: Seq) -> Self {
-        Word { epoch, commit, heard_at: now, said_at: now }
+    const fn new(now: Nanos, reign: Reign, commit: Seq) -> Self {
+        Word { reign, commit, heard_at: now, said_at: now }
     }
 }
 
@@ -155,8 +171,8 @@ impl Word {
 #[derive(Debug)]
 pub struct CommitTracker {
     config: TrackerConfig,
-    /// The epoch that the log is in.
-    epoch: u64,
+    /// The reign that the log is in.
+    reign: Reign,
     /// The leader's word of the highest epoch that was heard.
     word: Option<Word>,
     /// The last frame that is in the log, in order and verified.
@@ -181,7 +197,7 @@ impl CommitTracker {
         assert!(config.replica != 0, "a replica has a number");
         CommitTracker {
             config: *config,
-            epoch: config.epoch,
+            reign: config.reign,
             word: None,
             verified: config.committed,
             durable: Seq::ZERO,
@@ -213,13 +229,16 @@ impl CommitTracker {
     /// said, higher or lower: who can send one can lie, and what is true of it is told again within a heartbeat.
     ///
     /// # Errors
-    /// [`CommitDrop::StaleEpoch`]; not counted.
-    pub fn on_log_word(&mut self, now: Nanos, epoch: u64, commit: Seq) -> Result<(), CommitDrop> {
-        if epoch < self.epoch {
+    /// [`CommitDrop::StaleEpoch`], [`CommitDrop::OtherHistory`]; not counted.
+    pub fn on_log_word(&mut self, now: Nanos, reign: Reign, commit: Seq) -> Result<(), CommitDrop> {
+        if reign.is_other(self.reign) {
+            return Err(CommitDrop::OtherHistory { reign });
+        }
+        if reign.epoch < self.reign.epoch {
             return Err(CommitDrop::StaleEpoch);
         }
         self.heard_at = Some(now);
-        self.word = Some(Word::new(now, epoch, commit));
+        self.word = Some(Word::new(now, reign, commit));
         self.advance();
         Ok(())
     }
@@ -231,27 +250,32 @@ impl CommitTracker {
         if are_other_logs(commit.log_id, self.config.log_id) {
             return Err(CommitDrop::ForeignLog { log_id: commit.log_id });
         }
-        if commit.epoch >= self.epoch {
+        if commit.reign.is_other(self.reign) {
+            return Err(CommitDrop::OtherHistory { reign: commit.reign });
+        }
+        let (epoch, here) = (commit.reign.epoch, self.reign.epoch);
+        if epoch >= here {
             let spoke_at = now.saturating_sub(u64::from(commit.age_ms) * 1_000_000);
             self.leader_spoke_at = self.leader_spoke_at.max(Some(spoke_at));
         }
         // A reign that was heard of once and never again, and that the log has not come to, may have been a mistake.
         let silence_ns = self.config.silence_ns;
-        let is_over = |word: &Word| word.epoch > self.epoch && now >= word.heard_at.saturating_add(silence_ns);
+        let is_over = |word: &Word| word.reign.epoch > here && now >= word.heard_at.saturating_add(silence_ns);
         self.word = self.word.filter(|word| !is_over(word));
-        if commit.epoch < self.word.map_or(self.epoch, |word| word.epoch.max(self.epoch)) {
+        if epoch < self.word.map_or(here, |word| word.reign.epoch.max(here)) {
             return Err(CommitDrop::StaleEpoch);
         }
         self.heard_at = Some(now);
         if let Some(word) = &mut self.word
-            && word.epoch == commit.epoch
+            && word.reign.epoch == epoch
+            && !word.reign.is_other(commit.reign)
         {
             word.heard_at = now;
             if commit.commit < word.commit {
-                return Err(CommitDrop::Stale);
+                return Err(CommitDrop::Stale { epoch });
             }
         }
-        self.word = Some(Word::new(now, commit.epoch, commit.commit));
+        self.word = Some(Word::new(now, commit.reign, commit.commit));
         self.advance();
         Ok(commit)
     }
@@ -280,22 +304,23 @@ impl CommitTracker {
         self.applied = self.applied.max(seq);
     }
 
-    /// The log has come to an `EpochChange`, at `first`, of a higher epoch. Whatever the log held from `first` on before is gone.
+    /// The log has come to an `EpochChange`, at `first`, of a reign in a higher epoch. Whatever the log held from `first` on before is gone.
     ///
     /// # Errors
     /// [`TakenBack`]: something that was committed. The tracker then goes on from before `first`; the state can't.
     ///
     /// # Panics
     /// Where the epoch is not higher: a log's epochs only grow.
-    pub fn adopt(&mut self, epoch: u64, first: Seq) -> Result<(), TakenBack> {
-        assert!(epoch > self.epoch, "epoch {epoch} after {}", self.epoch);
-        self.epoch = epoch;
+    pub fn adopt(&mut self, reign: Reign, first: Seq) -> Result<(), TakenBack> {
+        let (epoch, before) = (reign.epoch, self.reign.epoch);
+        assert!(epoch > before, "epoch {epoch} after {before}");
+        self.reign = reign;
         let before = Seq(first.0.saturating_sub(1));
         let taken_back = TakenBack { from: first, committed: self.committed };
         self.verified = self.verified.min(before);
         self.durable = self.durable.min(before);
-        if self.word.is_some_and(|word| word.epoch < epoch) {
-            // What an earlier leader had committed it had; it says nothing about what is new.
+        if self.word.is_some_and(|word| word.reign.epoch < epoch || word.reign.is_other(reign)) {
+            // What an earlier leader had committed it had; it says nothing about what is new. Nor does that of another history.
             self.word = None;
         }
         if self.committed > before {
@@ -310,7 +335,7 @@ impl CommitTracker {
 
     fn advance(&mut self) {
         if let Some(word) = self.word
-            && word.epoch == self.epoch
+            && word.reign.epoch == self.reign.epoch
         {
             self.committed = self.committed.max(word.commit.min(self.verified));
         }
@@ -324,12 +349,17 @@ impl CommitTracker {
 
     /// The leader's own word: (epoch, commit) of the highest epoch heard of, whether or not the log has come to it.
     pub fn word(&self) -> Option<(u64, Seq)> {
-        self.word.map(|word| (word.epoch, word.commit))
+        self.word.map(|word| (word.reign.epoch, word.commit))
     }
 
     /// The epoch that the log is in.
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.reign.epoch
+    }
+
+    /// The reign that the log is in.
+    pub fn reign(&self) -> Reign {
+        self.reign
     }
 
     /// The Status to send, if one is due. None before the log is in an epoch.
@@ -337,23 +367,23 @@ impl CommitTracker {
         if self.poll_timeout()? > now {
             return None;
         }
-        (self.told, self.told_at) = (Some((self.durable, self.applied, self.epoch)), now);
+        (self.told, self.told_at) = (Some((self.durable, self.applied, self.reign.epoch)), now);
         let number = self.number;
         self.number += 1;
         self.counters.statuses += 1;
         let TrackerConfig { stream, replica, log_id, .. } = self.config;
         let (durable, applied) = (self.durable, self.applied);
-        Some(Status { stream, epoch: self.epoch, log_id, replica, number, durable, applied }.encode())
+        Some(Status { stream, reign: self.reign, log_id, replica, number, durable, applied }.encode())
     }
 
     /// When [`CommitTracker::poll_transmit`] has something to send, if nothing happens before.
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        if self.epoch == 0 {
+        if self.reign.epoch == 0 {
             return None;
         }
         Some(match self.told {
             None => 0,
-            Some(told) if told != (self.durable, self.applied, self.epoch) => {
+            Some(told) if told != (self.durable, self.applied, self.reign.epoch) => {
                 self.told_at.saturating_add(self.config.coalesce_ns)
             }
             Some(_) => self.told_at.saturating_add(self.config.heartbeat_ns),

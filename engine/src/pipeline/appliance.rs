@@ -398,10 +398,10 @@ where
         return Err(ConfigError { place: "feed".to_string(), message }.into());
     }
     journal.set_epoch(u64::from(epoch));
-    let reign = journal.mint();
+    let reign = Reign { epoch: u64::from(epoch), id: journal.mint() };
     sessions.begin(epoch, machine.sessions(), machine.epochs());
     let (log_id, epochs) = (journal.log_id(), EpochTable::new(&machine.reigns()));
-    epochs.begin(Reign { epoch: u64::from(epoch), id: reign }, machine.applied().next());
+    epochs.begin(reign, machine.applied().next());
 
     let ring = ring_builder(config, epoch);
     let ring = ring.build(recovered.next_seq)?;
@@ -417,10 +417,10 @@ where
     let last = machine.applied();
     let mut journaler = Journaler::new(journal_frames, journal, ring.durable, latency("durable", last)?);
     let change = EpochChange {
-        epoch: u64::from(epoch),
+        epoch: reign.epoch,
         schema_version: S::SCHEMA_VERSION,
         service_name: S::NAME,
-        reign,
+        reign: reign.id,
         previous_reign: machine.reign().id,
     };
     begin_epoch(&mut log, &mut journaler, &change)?;
@@ -524,7 +524,7 @@ where
         watermarks: ring.watermarks.clone(),
         stream: feed.stream(),
         datagram_bytes_max: config.datagram_bytes_max,
-        role: feed_server::Role::Leader { epoch },
+        role: feed_server::Role::Leader { reign },
         service: Identity { name: S::NAME, schema_version: S::SCHEMA_VERSION },
         epochs,
         log_id,

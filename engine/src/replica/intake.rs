@@ -3,7 +3,7 @@
 //! Order of a poll: take what came on both feeds and from rewinders, go on with a transfer, publish, hear how far it is
 //! durable, tell and be told how far it is committed, ask for what is missing, decide what to do next.
 //! Invariant: nothing of the feed is let in before somebody who has the log has said that this one is its beginning, nor when no leader of
-//! this log has spoken lately, or one says that its log is another one; and no repair but from who has just named this log.
+//! this log has spoken lately, or one says that its log is another one; and no repair but from who has just named this log, in the reign that it is in here.
 
 mod report;
 mod setup;
@@ -131,7 +131,8 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             verify: Some(|seq, message| Frame::decode(message).is_ok_and(|frame| frame.seq.0 == seq)),
         });
         let tracker = TrackerConfig::new(config.stream, config.replica, config.first_status);
-        let tracker = TrackerConfig { epoch, log_id: config.log_id, committed: config.committed, ..tracker };
+        let tracker =
+            TrackerConfig { reign: door.reign(), log_id: config.log_id, committed: config.committed, ..tracker };
         let mut tracker = CommitTracker::new(&tracker);
         let vouched = door.next_seq();
         tracker.set_verified(0, Seq(vouched.0 - 1));
@@ -183,7 +184,8 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         let taken = repair_rx.poll(now, BURST_MAX, |datagram| {
             if peers.contains(&datagram.source) && is_status(datagram.payload) {
                 // What is not taken is counted by the tracker.
-                other_log.on_word(now, datagram.source, tracker.on_commit(now, datagram.payload));
+                let word = tracker.on_commit(now, datagram.payload);
+                other_log.on_word(now, datagram.source, word, tracker.reign());
             }
         });
         self.advance_commit(now);
@@ -253,12 +255,13 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 *foreign_datagrams += 1;
             } else if is_status(datagram.payload) {
                 // What is not taken is counted by the tracker.
-                other_log.on_word(now, datagram.source, tracker.on_commit(now, datagram.payload));
+                let word = tracker.on_commit(now, datagram.payload);
+                other_log.on_word(now, datagram.source, word, tracker.reign());
             } else {
                 let admits = *joined && other_log.stranger(now).is_none();
                 // What of the feed waited behind it is let in by the feed's own rule.
                 let last = if is_led(tracker, *ended_at, now) { u64::MAX } else { last_of(datagram.payload) };
-                if !other_log.has_named(now, datagram.source) {
+                if !other_log.has_named(now, datagram.source, tracker.reign()) {
                     *unnamed += 1;
                     return;
                 }
@@ -336,7 +339,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 self.advance_epoch();
                 // One of a reign that is over is not believed, as from the leader itself. What else was heard is forgotten: a datagram
                 // may have lied, and what is true is told again.
-                let _ = self.tracker.on_log_word(now, reign.epoch, commit);
+                let _ = self.tracker.on_log_word(now, reign, commit);
                 self.uncommitted = Some((now, self.heard_commit()));
                 self.words.is_answered();
                 if self.door.next_seq() > self.bulk_from || self.shown == ReplicaState::Joining {
@@ -416,10 +419,10 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     }
 
     fn advance_epoch(&mut self) {
-        let (epoch, began_at) = (self.door.epoch(), self.door.epoch_began_at());
-        if epoch > self.tracker.epoch() {
+        let (reign, began_at) = (self.door.reign(), self.door.epoch_began_at());
+        if reign.epoch > self.tracker.epoch() {
             // Nothing is taken back from a log that was only ever added to.
-            let _ = self.tracker.adopt(epoch, began_at);
+            let _ = self.tracker.adopt(reign, began_at);
         }
     }
 
@@ -566,10 +569,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     fn hears_of_other_log(&mut self, now: Nanos) -> bool {
         let Some(stranger) = self.other_log.stranger(now) else { return false };
         if self.claims.is_heeded(now) {
-            self.words.trouble(format_args!(
-                "{} says that its log is {:016x}, another one than here",
-                stranger.address, stranger.log_id
-            ));
+            self.words.trouble(format_args!("{} says that {}", stranger.address, stranger.what));
         }
         true
     }

@@ -397,7 +397,7 @@ impl<S: Service> Host<S> {
     /// What of it is served to replicas.
     pub(crate) fn led<'a>(&self, dir: &'a Path, medium: &'a Medium) -> Led<'a> {
         let (tap, watermarks, epochs) = (self.tap.clone(), self.watermarks.clone(), self.epochs.clone());
-        Led { dir, medium, tap, watermarks, log_id: self.log_id, epoch: self.epoch, epochs }
+        Led { dir, medium, tap, watermarks, log_id: self.log_id, reign: epochs.last_reign(), epochs }
     }
 
     /// The last frame that is committed: at tier `memory` whatever was seen sequenced is.

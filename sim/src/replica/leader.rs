@@ -4,6 +4,7 @@ use std::path::Path;
 
 use ticktape::catchup::EpochTable;
 use ticktape::feed::{RepairServer, RepairServerConfig, Role};
+use ticktape::payload::Reign;
 use ticktape::replica::Identity;
 use ticktape::{Nanos, Service};
 use ticktape_nic::Nic;
@@ -22,7 +23,7 @@ pub(crate) struct Led<'a> {
     pub(crate) tap: Tap,
     pub(crate) watermarks: Watermarks,
     pub(crate) log_id: u64,
-    pub(crate) epoch: u32,
+    pub(crate) reign: Reign,
     pub(crate) epochs: EpochTable,
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct LeaderStreams {
 
 impl LeaderStreams {
     pub(crate) fn open<S: Service>(led: Led<'_>, network: &Network, wires: &Wires) -> Self {
-        let Led { dir, medium, tap, watermarks, log_id, epoch, epochs } = led;
+        let Led { dir, medium, tap, watermarks, log_id, reign, epochs } = led;
         let stream = feed_config().stream();
         let config = RepairServerConfig {
             dir,
@@ -43,7 +44,7 @@ impl LeaderStreams {
             stream,
             log_id,
             datagram_bytes_max: DATAGRAM_BYTES,
-            role: Role::Leader { epoch },
+            role: Role::Leader { reign },
         };
         let queues = QueueConfig { datagram_bytes_max: DATAGRAM_BYTES, ..QueueConfig::default() };
         let ports = network.open(leader_repair(), queues).split();

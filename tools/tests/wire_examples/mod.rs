@@ -60,7 +60,12 @@ fn made() -> Vec<(&'static str, Vec<u8>)> {
         ("feed log request", ask_log_identity(1).encode().to_vec()),
         ("feed log identity", feed_log_identity()),
         ("status", status()),
-        ("commit word", Commit { stream: 1, epoch: 3, log_id: 5, age_ms: 0, commit: Seq(258) }.encode().to_vec()),
+        (
+            "commit word",
+            Commit { stream: 1, reign: Reign { epoch: 3, id: 77 }, log_id: 5, age_ms: 0, commit: Seq(258) }
+                .encode()
+                .to_vec(),
+        ),
         ("catch-up hello", catchup_hello()),
         ("catch-up up to", catchup_up_to()),
         ("anchor", anchor()),
@@ -197,9 +202,17 @@ fn feed_log_identity() -> Vec<u8> {
 }
 
 fn status() -> Vec<u8> {
-    Status { stream: 1, epoch: 3, log_id: 5, replica: 7, number: 258, durable: Seq(258), applied: Seq(257) }
-        .encode()
-        .to_vec()
+    Status {
+        stream: 1,
+        reign: Reign { epoch: 3, id: 77 },
+        log_id: 5,
+        replica: 7,
+        number: 258,
+        durable: Seq(258),
+        applied: Seq(257),
+    }
+    .encode()
+    .to_vec()
 }
 
 fn catchup(message: &Message<'_>) -> Vec<u8> {

@@ -107,9 +107,12 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             ("commits_malformed", dropped(|drop| matches!(drop, CommitDrop::Malformed(_)))),
             (
                 "commits_foreign",
-                dropped(|drop| matches!(drop, CommitDrop::ForeignStream | CommitDrop::ForeignLog { .. })),
+                dropped(|drop| {
+                    use CommitDrop::{ForeignLog, ForeignStream, OtherHistory};
+                    matches!(drop, ForeignStream | ForeignLog { .. } | OtherHistory { .. })
+                }),
             ),
-            ("commits_stale", dropped(|drop| matches!(drop, CommitDrop::StaleEpoch | CommitDrop::Stale))),
+            ("commits_stale", dropped(|drop| matches!(drop, CommitDrop::StaleEpoch | CommitDrop::Stale { .. }))),
         ];
         let refusals = Refusal::NAMES.into_iter().zip(self.door.refusals().iter().copied());
         rows.into_iter().chain(refusals).for_each(|(name, count)| tell(name, count));
