@@ -97,7 +97,11 @@ impl World {
 
     fn commits(&mut self) -> Vec<(u64, u64)> {
         let heard = self.heard();
-        heard.iter().filter_map(|bytes| Commit::decode(bytes).ok()).map(|word| (word.reign.epoch, word.commit.0)).collect()
+        heard
+            .iter()
+            .filter_map(|bytes| Commit::decode(bytes).ok())
+            .map(|word| (word.reign.epoch, word.commit.0))
+            .collect()
     }
 }
 

@@ -101,6 +101,8 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     rest_until: Nanos,
     /// Peers of this round that serve something else.
     foreign: usize,
+    /// What one of them serves, for as long as no leader of this log is heard.
+    elsewhere: Option<String>,
     feed_frames: u64,
     bulk_frames: u64,
     foreign_datagrams: u64,
@@ -168,6 +170,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             vouched,
             rest_until: 0,
             foreign: 0,
+            elsewhere: None,
             feed_frames: 0,
             bulk_frames: 0,
             foreign_datagrams: 0,
@@ -211,6 +214,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         self.advance_commit(now);
         self.tell(now);
         self.decide(now);
+        self.tell_elsewhere(now);
         work
     }
 
@@ -373,6 +377,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     /// Whoever was asked serves something else; where all do, there is nothing to follow.
     fn is_foreign(&mut self, now: Nanos, why: String) {
         self.foreign += 1;
+        self.elsewhere = Some(why.clone());
         if self.foreign >= self.bulk.peers() {
             self.verdict.get_or_insert(Verdict::Fault(why));
         } else {
@@ -397,7 +402,11 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     fn bulk_failed(&mut self, now: Nanos, why: &str) {
         self.failures += 1;
         self.board.add(Figure::CatchUpsFailed, 1);
-        self.words.trouble(why);
+        match &self.elsewhere {
+            // Whoever else there is may come back, with this log: until then an operator has to know of both.
+            Some(elsewhere) if elsewhere != why => self.words.trouble(format_args!("{elsewhere}; {why}")),
+            _ => self.words.trouble(why),
+        }
         if self.failures.is_multiple_of(self.bulk.peers().max(1)) {
             self.foreign = 0;
             self.phase = Phase::Pause { until: now.saturating_add(PAUSE_NS), at: self.door.next_seq() };
@@ -526,6 +535,21 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         }
     }
 
+    /// Says what a peer serves instead of this log, until a leader of this one is heard.
+    fn tell_elsewhere(&mut self, now: Nanos) {
+        if self.elsewhere.is_none() || self.phase != Phase::Feed {
+            return;
+        }
+        if is_led(&self.tracker, self.ended_at, now) {
+            self.elsewhere = None;
+            self.words.clear();
+        } else if let Some(elsewhere) = &self.elsewhere
+            && !self.words.has_trouble()
+        {
+            self.words.trouble(format_args!("{elsewhere}; no leader of this log is heard"));
+        }
+    }
+
     fn heard_commit(&self) -> Seq {
         self.tracker.word().map_or(Seq::ZERO, |(_, commit)| commit)
     }
@@ -637,3 +661,6 @@ fn send(tx: &mut impl Tx, to: SocketAddrV4, bytes: &[u8]) {
         tx.commit(bytes.len(), to);
     }
 }
+
+#[cfg(test)]
+mod tests;

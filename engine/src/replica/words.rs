@@ -74,6 +74,11 @@ impl Words {
         (self.standing, self.asks) = (Standing::Trouble, false);
     }
 
+    /// Whether something is said to be wrong.
+    pub(super) fn has_trouble(&self) -> bool {
+        self.standing == Standing::Trouble
+    }
+
     /// Something has happened.
     pub(super) fn news(&mut self, word: impl fmt::Display) {
         self.say(word, Standing::News { until: None });

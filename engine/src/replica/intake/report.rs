@@ -21,7 +21,8 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         self.door.heartbeat(now);
         let state = self.state();
         self.board.set_state(state);
-        self.words.poll(now, matches!(state, ReplicaState::Live | ReplicaState::Applying));
+        let is_well = matches!(state, ReplicaState::Live | ReplicaState::Applying) && self.elsewhere.is_none();
+        self.words.poll(now, is_well);
         let counters = self.arbiter.counters();
         let duplicates: u64 = counters.sides.iter().map(|side| side.duplicates).sum();
         let refused = self.door.refusals().iter().sum::<u64>() + counters.not_verified + counters.oversized;

@@ -1,0 +1,221 @@
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::SocketAddrV4;
+use std::rc::Rc;
+
+use ticktape_core::frame::{frame_bytes, padded};
+use ticktape_core::{Kind, Timestamp};
+use ticktape_nic::Nic;
+use ticktape_nic::mem::{self, MemRx, MemTx};
+use ticktape_shm::{RingBuilder, RingConfig};
+
+use super::*;
+use crate::catchup::EpochTable;
+use crate::feed::{Commit, FeedSession, Packer, RepairConfig};
+use crate::payload::Reign;
+use crate::replica::Identity;
+
+const MS: Nanos = 1_000_000;
+/// When it begins: long after anybody spoke.
+const T: Nanos = 100_000 * MS;
+const STREAM: u32 = 7;
+const LOG_ID: u64 = 5;
+const HERE: Reign = Reign { epoch: 1, id: 10 };
+
+/// Ends as it is told, one transfer after another.
+struct Told {
+    ends: Rc<RefCell<VecDeque<BulkEnd>>>,
+    peers: usize,
+}
+
+impl Bulk for Told {
+    fn begin(&mut self, _: Nanos, _: Seq, _: Reign) {}
+
+    fn poll(&mut self, _: Nanos, _: &mut dyn FnMut(u64, &[u8]) -> Admission) -> BulkProgress {
+        self.ends.borrow_mut().pop_front().map_or(BulkProgress::Working(0), BulkProgress::Ended)
+    }
+
+    fn peers(&self) -> usize {
+        self.peers
+    }
+}
+
+/// An intake, and what is sent to it by the feed and by its one peer that has an address.
+struct World {
+    intake: Intake<MemRx, MemTx, Told>,
+    board: Board,
+    ends: Rc<RefCell<VecDeque<BulkEnd>>>,
+    feed: MemTx,
+    peer: MemTx,
+    to: SocketAddrV4,
+}
+
+impl World {
+    /// Of a log that begins with seq 1, and is in the reign here already.
+    fn new(peers: usize) -> Self {
+        let frame_bytes_max = frame_bytes(64);
+        let ring = RingConfig { frame_bytes_max: padded(frame_bytes_max), ..RingConfig::default() };
+        let ring = RingBuilder::new(RingConfig { capacity_bytes: 1 << 16, batch_bytes_max: 1 << 10, ..ring }).heap();
+        let ring = ring.build(Seq(1)).unwrap();
+        let ((near, far), (feed_near, feed_far)) = (mem::pair(), mem::pair());
+        let (to, from) = (near.local_addr(), far.local_addr());
+        let (repair_rx, repair_tx) = near.split();
+        let ports = Ports { feeds: vec![feed_near.split().0], repair_rx, repair_tx };
+        let config = IntakeConfig {
+            stream: STREAM,
+            peers: vec![from],
+            window_messages: 64,
+            frame_bytes_max,
+            wait_ns: MS,
+            repair: RepairConfig::default(),
+            replica: 3,
+            first_status: 1,
+            log_id: LOG_ID,
+            committed: Seq::ZERO,
+            last_wanted: Seq::MAX,
+        };
+        let service = Identity { name: "bank", schema_version: 1 };
+        let side = RingSide {
+            door: Door::new(ring.producer, frame_bytes_max, service, HERE),
+            watermarks: ring.watermarks,
+            commit_mark: ring.commit,
+            committed: Committed::new(Seq::ZERO),
+            epochs: EpochTable::new(&[(HERE, Seq(1))]),
+        };
+        let (board, ends) = (Board::default(), Rc::new(RefCell::new(VecDeque::new())));
+        let bulk = Told { ends: Rc::clone(&ends), peers };
+        let intake = Intake::new(&config, ports, side, bulk, board.clone());
+        World { intake, board, ends, feed: feed_far.split().1, peer: far.split().1, to }
+    }
+
+    /// One that somebody who has the log has vouched for.
+    fn joined() -> Self {
+        let mut world = World::new(1);
+        world.end(BulkEnd::Complete { reign: HERE, commit: Seq::ZERO });
+        world.poll(T);
+        world.poll(T);
+        world
+    }
+
+    fn end(&mut self, end: BulkEnd) {
+        self.ends.borrow_mut().push_back(end);
+    }
+
+    fn poll(&mut self, now: Nanos) {
+        self.intake.poll(now);
+        self.intake.housekeeping(now);
+    }
+
+    fn last(&self) -> u64 {
+        self.intake.last().0
+    }
+
+    /// What a peer says.
+    fn commit(&mut self, reign: Reign, age_ms: u16, commit: u64) {
+        let word = Commit { stream: STREAM, reign, log_id: LOG_ID, age_ms, commit: Seq(commit) };
+        send(&mut self.peer, self.to, &word.encode());
+        self.peer.flush();
+    }
+
+    fn packet(seq: u64) -> Vec<u8> {
+        let session = FeedSession::new(STREAM, HERE.epoch as u32).unwrap();
+        let (mut packer, mut frame) = (Packer::new(session.encode(), seq, 1_000), Vec::new());
+        let (seq, timestamp) = (Seq(seq), Timestamp(seq));
+        Frame { seq, timestamp, stream_id: 2, kind: Kind::Tick, payload: &[] }.append_to(&mut frame);
+        assert!(packer.push(&frame));
+        packer.packet().to_vec()
+    }
+
+    fn feed(&mut self, seq: u64) {
+        send(&mut self.feed, self.to, &World::packet(seq));
+        self.feed.flush();
+    }
+
+    fn repair(&mut self, seq: u64) {
+        send(&mut self.peer, self.to, &World::packet(seq));
+        self.peer.flush();
+    }
+}
+
+#[test]
+fn what_of_the_feed_waits_behind_a_repair_is_let_in_only_once_a_leader_speaks() {
+    let mut world = World::joined();
+    // Another replica has the log; it has not heard the leader for long.
+    world.commit(HERE, 60_000, 0);
+    (2..=4).for_each(|seq| world.feed(seq));
+    world.poll(T + MS);
+    assert_eq!(world.last(), 0);
+    world.repair(1);
+    world.poll(T + 2 * MS);
+    assert_eq!(world.last(), 1, "the repair is of who has the log; whose the others are nobody has said");
+    world.poll(T + 3 * MS);
+    assert_eq!(world.last(), 1);
+    world.commit(HERE, 0, 0);
+    world.poll(T + 4 * MS);
+    world.poll(T + 4 * MS);
+    assert_eq!(world.last(), 4);
+}
+
+#[test]
+fn a_repair_is_taken_only_from_who_is_in_the_reign_that_the_log_is_in() {
+    for other in [Reign { epoch: 1, id: 11 }, Reign { epoch: 2, id: 20 }] {
+        let mut world = World::joined();
+        world.commit(other, 0, 0);
+        world.poll(T + MS);
+        world.repair(1);
+        world.poll(T + MS);
+        assert_eq!(world.last(), 0, "{other:?}");
+        world.commit(HERE, 0, 0);
+        world.poll(T + 2000 * MS);
+        world.repair(1);
+        world.poll(T + 2000 * MS);
+        assert_eq!(world.last(), 1, "{other:?}");
+    }
+}
+
+#[test]
+fn a_leader_of_another_history_lets_nothing_of_the_feed_in() {
+    let mut world = World::joined();
+    world.commit(HERE, 0, 0);
+    world.commit(Reign { epoch: 1, id: 11 }, 0, 9);
+    world.feed(1);
+    world.poll(T + MS);
+    world.poll(T + MS);
+    assert_eq!((world.last(), world.board.get(Figure::Committed)), (0, 0));
+    let word = world.board.read().word;
+    assert!(word.contains("reign 000000000000000b of epoch 1, another one than here"), "{word}");
+}
+
+#[test]
+fn of_two_peers_one_of_which_has_another_log_both_are_named_for_as_long_as_no_leader_of_ours_is_heard() {
+    let mut world = World::new(2);
+    for round in 0..3 {
+        world.end(BulkEnd::OtherLog("10.0.0.3:3: it serves log 6".to_string()));
+        world.end(BulkEnd::Failed("10.0.0.2:2: connection refused".to_string()));
+        let now = T + round * 2_000 * MS;
+        (0..4).for_each(|_| world.poll(now));
+        assert_eq!(world.intake.verdict(), None, "the other may come back");
+        let word = world.board.read().word;
+        for part in ["10.0.0.3:3: it serves log 6", "10.0.0.2:2: connection refused"] {
+            assert!(word.contains(part), "{round}: {word}");
+        }
+    }
+    // The other one is another replica, which waits likewise: who has the log is no leader of it.
+    world.end(BulkEnd::OtherLog("10.0.0.3:3: it serves log 6".to_string()));
+    world.end(BulkEnd::Complete { reign: HERE, commit: Seq::ZERO });
+    (0..4).for_each(|_| world.poll(T + 9_000 * MS));
+    assert_eq!(world.intake.verdict(), None);
+    let word = world.board.read().word;
+    assert!(word.contains("it serves log 6") && word.contains("no leader of this log"), "{word}");
+    world.commit(HERE, 0, 0);
+    (0..4).for_each(|_| world.poll(T + 9_001 * MS));
+    assert_eq!(world.board.read().word, "");
+
+    // All of them have another: there is nobody to wait for.
+    let mut world = World::new(2);
+    for _ in 0..2 {
+        world.end(BulkEnd::OtherLog("it serves log 6".to_string()));
+    }
+    (0..4).for_each(|_| world.poll(T));
+    assert!(matches!(world.intake.verdict(), Some(Verdict::Fault(_))));
+}
