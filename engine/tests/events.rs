@@ -4,14 +4,13 @@ mod support;
 
 use std::io::{ErrorKind, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::num::NonZeroU64;
 use std::path::Path;
 use std::process::{Command as Process, Stdio};
 use std::time::Duration;
 
 use support::{Answer, Command, Mailbox, TestClient, config};
 use ticktape::config::{ApplianceConfig, CaptureConfig, EventsConfig, FeedConfig, SnapshotConfig};
-use ticktape::feed::{FeedSession, MoldPacket, MoldRequest, ask_log_identity, told_log_identity};
+use ticktape::feed::{FeedSession, LogTold, MoldPacket, MoldRequest, ask_log_identity, told_log_identity};
 use ticktape::link::Tier;
 use ticktape::pipeline::{Appliance, Report, StageName};
 use ticktape::{Encode, Seq};
@@ -187,11 +186,11 @@ fn who_missed_events_is_given_them_and_those_before_a_restart_too() {
     assert_eq!(report.counter(StageName::Egress, "events_repaired"), 6);
 }
 
-/// Which log the repair port says that it serves.
-fn log_served(at: SocketAddrV4) -> NonZeroU64 {
+/// Which log the repair port says that it serves, and which reign of it an epoch is.
+fn log_served(at: SocketAddrV4, epoch: u32) -> LogTold {
     let asker = Listener::new();
     let stream = u32::from_str_radix("EVNT", 36).unwrap();
-    asker.socket.send_to(&ask_log_identity(stream).encode(), at).unwrap();
+    asker.socket.send_to(&ask_log_identity(stream, epoch).encode(), at).unwrap();
     let mut answer = [0; 100];
     loop {
         match asker.socket.recv(&mut answer) {
@@ -214,13 +213,21 @@ fn the_repair_port_tells_which_log_it_serves_over_all_reigns_and_a_new_journal_i
             std::fs::remove_dir_all(&journal).unwrap();
         }
         let appliance = start(&config);
-        told.push(log_served(appliance.events_repair_addr().unwrap()));
+        let at = appliance.events_repair_addr().unwrap();
+        told.push([1, 2].map(|epoch| log_served(at, epoch)));
         assert_eq!(appliance.epoch(), [1, 2, 1][reign]);
         let report = stop(appliance);
-        assert_eq!(report.counter(StageName::Egress, "events_identities_told"), 1);
+        assert_eq!(report.counter(StageName::Egress, "events_identities_told"), 2);
         assert_eq!(report.counter(StageName::Egress, "events_repairs_refused"), 0);
     }
-    assert!(told[0] == told[1] && told[1] != told[2], "{told:x?}");
+    let told: [[LogTold; 2]; 3] = told.try_into().unwrap();
+    let logs = told.each_ref().map(|[told, _]| told.log_id);
+    assert!(logs[0] == logs[1] && logs[1] != logs[2], "{told:x?}");
+    let reigns = told.map(|of| of.map(|told| told.reign.unwrap().id));
+    assert_eq!(reigns[0][0], reigns[1][0], "the first epoch's, told by the second, too");
+    let known = [reigns[0][0], reigns[1][1], reigns[2][0]];
+    assert!(known.iter().all(|&id| id != 0) && known[0] != known[1] && known[0] != known[2], "{reigns:x?}");
+    assert_eq!((reigns[0][1], reigns[2][1]), (0, 0), "what is yet to come");
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub use arbiter_report::{ArbiterCounters, Arrival, FeedEvent, PacketDrop, SideCo
 pub use ended::EndedSessions;
 pub use history::{History, HistoryRead, Recent};
 pub use history_log::{LogHistory, LogHistoryCounters};
-pub use identity::{LOG_EPOCH, ask_log_identity, log_identity, told_log_identity};
+pub use identity::{LOG_EPOCH, LogPacket, LogTold, ask_log_identity, log_identity, told_log_identity};
 pub use log_publisher::LogPublisher;
 pub use mold::{MoldError, MoldMessages, MoldPacket, MoldRequest, Packer, SessionName, end_of_session};
 pub use proof::{Proof, Verdict};

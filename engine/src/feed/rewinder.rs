@@ -16,6 +16,7 @@ use super::identity::{LOG_EPOCH, log_identity};
 use super::mold::{MESSAGES, MoldError, MoldRequest, Packer, end_of_session};
 use super::rewinder_rate::{Bucket, Buckets, Rate};
 use super::session::{EPOCH_MAX, FeedSession};
+use crate::payload::Reign;
 
 /// How a [`Rewinder`] is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,8 +144,8 @@ pub struct Rewinder {
     session: FeedSession,
     /// How earlier reigns ended, where that is told.
     ended: Option<EndedSessions>,
-    /// Which log this is, where that is told.
-    log_id: Option<NonZeroU64>,
+    /// Which log this is, and its reigns, where that is told.
+    log: Option<(NonZeroU64, Box<[Reign]>)>,
     packer: Packer,
     buckets: Buckets,
     all: Bucket,
@@ -170,7 +171,7 @@ impl Rewinder {
             config: *config,
             session: config.session,
             ended: None,
-            log_id: None,
+            log: None,
             packer: Packer::new(config.session.encode(), 1, config.datagram_bytes_max),
             buckets: Buckets::new(config.requesters_max, rate(config.requester_bytes_per_s)),
             all: Bucket::full(rate_of_all),
@@ -190,9 +191,10 @@ impl Rewinder {
         self.ended = Some(ended);
     }
 
-    /// Requests in the name of epoch 0 are answered from now on with this identity, which is that of the log.
-    pub const fn tell_log(&mut self, log_id: NonZeroU64) {
-        self.log_id = Some(log_id);
+    /// Requests in the name of epoch 0 are answered from now on with this identity, which is that of the log, and with the reign of the epoch
+    /// that they name, where that is one of these.
+    pub fn tell_log(&mut self, log_id: NonZeroU64, reigns: Box<[Reign]>) {
+        self.log = Some((log_id, reigns));
     }
 
     /// What was served and refused.
@@ -225,7 +227,7 @@ impl Rewinder {
             Ok(request) => match FeedSession::parse(&request.session) {
                 Ok(session) if session == self.session => self.within_rates(now, source, &request, history, tx),
                 Ok(session) if session.stream() != self.session.stream() => Answer::Foreign,
-                Ok(session) if self.ended.is_some() || self.identity_in(session).is_some() => {
+                Ok(session) if self.ended.is_some() || self.tells_log_to(session) => {
                     self.within_rates(now, source, &request, history, tx)
                 }
                 Ok(_) => Answer::OtherEpoch,
@@ -236,9 +238,9 @@ impl Rewinder {
         answer
     }
 
-    /// What a request in the name of `session` is told of the log.
-    fn identity_in(&self, session: FeedSession) -> Option<NonZeroU64> {
-        self.log_id.filter(|_| session.epoch() == LOG_EPOCH && session != self.session)
+    /// Whether a request in the name of `session` is told which log this is.
+    fn tells_log_to(&self, session: FeedSession) -> bool {
+        self.log.is_some() && session.epoch() == LOG_EPOCH && session != self.session
     }
 
     fn within_rates(
@@ -324,8 +326,9 @@ impl Rewinder {
         tx: &mut impl Tx,
     ) -> Answer {
         let epoch = FeedSession::parse(&request.session).map_or(LOG_EPOCH, FeedSession::epoch);
-        if let Some(log_id) = self.log_id.filter(|_| epoch == LOG_EPOCH) {
-            let told = queue_bytes(&log_identity(&request.session, log_id), to, tx);
+        if let Some((log_id, reigns)) = self.log.as_ref().filter(|_| epoch == LOG_EPOCH) {
+            let reign_of = |epoch| reigns.iter().find(|reign| reign.epoch == epoch).map_or(0, |reign| reign.id);
+            let told = queue_bytes(log_identity(request, *log_id, reign_of).bytes(), to, tx);
             return if told { Answer::Identified } else { Answer::Blocked };
         }
         if let Some(end) = self.ended.as_ref().and_then(|ended| ended.end_of(epoch)) {

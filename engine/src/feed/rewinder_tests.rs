@@ -5,9 +5,10 @@ use ticktape_nic::mem::{self, MemConfig, MemRx, MemTx};
 use ticktape_nic::{Nic, Rx};
 
 use super::super::history::Recent;
-use super::super::identity::told_log_identity;
+use super::super::identity::{LogTold, told_log_identity};
 use super::super::mold::{MoldPacket, OVERHEAD_BYTES, SessionName};
 use super::*;
+use crate::payload::Reign;
 
 const S: u64 = 1_000_000_000;
 
@@ -161,16 +162,24 @@ fn who_names_epoch_0_is_told_which_log_this_is_and_of_a_port_that_does_not_know_
     assert_eq!(world.ask(0, &request(LOG_EPOCH, 1, 1)), Answer::OtherEpoch);
     assert_eq!(world.told(), [(session(5).encode(), 100, false)], "what a port without an identity answers");
     let log_id = NonZeroU64::new(0x0102_0304_0506_0708).unwrap();
-    world.rewinder.tell_log(log_id);
-    for sequence in [1, 70, 1 << 60] {
-        assert_eq!(world.ask(0, &request(LOG_EPOCH, sequence, 3)), Answer::Identified);
+    let reigns = [Reign { epoch: 4, id: 40 }, Reign { epoch: 5, id: 50 }];
+    world.rewinder.tell_log(log_id, reigns.into());
+    for (sequence, count, reign) in [
+        (1, 1, None),
+        (5, 2, Some(reigns[1])),
+        (4, 3, Some(reigns[0])),
+        // Of what is no epoch of the log nothing is known.
+        (70, 2, Some(Reign::unnamed(70))),
+        (1 << 60, 2, Some(Reign::unnamed(1 << 60))),
+    ] {
+        assert_eq!(world.ask(0, &request(LOG_EPOCH, sequence, count)), Answer::Identified);
         let mut told = Vec::new();
         world.rx.poll(0, 9, |datagram| told.push(told_log_identity(session(5).stream(), datagram.payload)));
-        assert_eq!(told, [Some(log_id)], "whatever number is wanted");
+        assert_eq!(told, [Some(LogTold { log_id, reign })], "{count} messages from {sequence} on");
     }
     assert_eq!(world.ask(0, &request(4, 1, 1)), Answer::Ended);
     let counters = world.rewinder.counters();
-    assert_eq!((counters.identified, counters.ended, counters.other_epoch, counters.bytes), (3, 1, 2, 0));
+    assert_eq!((counters.identified, counters.ended, counters.other_epoch, counters.bytes), (5, 1, 2, 0));
     // It is within the rates, too.
     let mut asked = 0;
     while world.ask(0, &request(LOG_EPOCH, 1, 1)) == Answer::Identified {

@@ -469,6 +469,7 @@ where
     let released = released.at_the_wire(exporter.recorders("wire_out")?);
     let mut sequencer =
         Sequencer::new(rx, log, sequencer_config, machine.sessions(), control_tx, deadline.clone(), sequenced);
+    let reigns = machine.reigns().into_iter().map(|(reign, _)| reign).chain([reign]).collect();
     let executor = Executor::new(frames, machine, output_writer, deadline, applied);
     let egress = Egress::new(tx, records, ring.watermarks.clone(), ring.commit, control_rx, sessions, released);
     let feed = feed_nic.zip(config.feed.as_ref()).map(|(nic, feed)| {
@@ -491,7 +492,7 @@ where
     });
     let events = config.events.as_ref().zip(event_ports).zip(events).map(|((settings, ports), recent)| {
         let (datagram_bytes_max, tap) = (config.datagram_bytes_max, taps.events);
-        Events { settings, ports, recent, epoch, ended, log_id, datagram_bytes_max, tap }
+        Events { settings, ports, recent, epoch, ended, log_id, reigns, datagram_bytes_max, tap }
     });
     choices.events = events.as_ref().map(Events::describe);
     let events_repair_addr = events.as_ref().and_then(|events| events.ports.repair_addr());

@@ -13,6 +13,7 @@ use crate::config::{ApplianceConfig, EventsConfig};
 use crate::egress::Egress;
 use crate::events::{EventFeed, EventRepair};
 use crate::feed::{EndedSessions, FeedConfig, FeedSession, Publisher, Recent, Rewinder, RewinderConfig};
+use crate::payload::Reign;
 
 /// The sockets of the event feed.
 pub(super) struct Ports {
@@ -48,6 +49,8 @@ pub(super) struct Events<'a> {
     pub(super) ended: EndedSessions,
     /// Which log this is; 0 where it has no identity yet.
     pub(super) log_id: u64,
+    /// Its reigns, the present one too.
+    pub(super) reigns: Box<[Reign]>,
     pub(super) datagram_bytes_max: usize,
     pub(super) tap: Option<Tap>,
 }
@@ -88,13 +91,13 @@ pub(super) fn egress_stage<T: Tx + Send + 'static>(
 ) -> Box<dyn Stage> {
     let Some(events) = events else { return Box::new(EgressStage::new(egress, lifecycle)) };
     let (publisher, session, interface) = (events.publisher(), events.session(), events.settings.interface);
-    let Events { ports: Ports { feed, repair }, recent, ended, log_id, datagram_bytes_max, tap, .. } = events;
+    let Events { ports: Ports { feed, repair }, recent, ended, log_id, reigns, datagram_bytes_max, tap, .. } = events;
     let repair = repair.map(|nic| {
         let (rx, tx) = nic.split();
         let mut rewinder = Rewinder::new(&RewinderConfig { datagram_bytes_max, ..RewinderConfig::new(session) });
         rewinder.tell_ends(ended);
         if let Some(log_id) = NonZeroU64::new(log_id) {
-            rewinder.tell_log(log_id);
+            rewinder.tell_log(log_id, reigns);
         }
         EventRepair::new(rx, tx, rewinder)
     });

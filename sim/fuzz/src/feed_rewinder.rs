@@ -9,6 +9,7 @@ use ticktape::feed::{
     Answer, EndedSessions, FeedSession, LOG_EPOCH, MoldPacket, MoldRequest, Recent, Rewinder, RewinderConfig,
     RewinderCounters, told_log_identity,
 };
+use ticktape::payload::Reign;
 use ticktape_nic::{Tx, TxCounters};
 
 use super::Seeds;
@@ -23,14 +24,15 @@ const S: u64 = 1_000_000_000;
 const FIRST_EPOCH: u32 = 2;
 const END: u64 = 5;
 const LOG_ID: NonZeroU64 = NonZeroU64::new(0x0102_0304_0506_0708).expect("not zero");
-/// What tells it takes.
-const IDENTITY_BYTES: u64 = 30;
+const REIGN: Reign = Reign { epoch: 3, id: 30 };
 
 /// A transmit queue with little room, which checks what it is given.
 struct Queue {
     slot: [u8; DATAGRAM_BYTES_MAX],
     room: u8,
     bytes: u64,
+    /// Of them, what tells which log it is.
+    identity_bytes: u64,
     messages: u32,
     to: SocketAddrV4,
     first: u64,
@@ -51,8 +53,10 @@ impl Tx for Queue {
         self.room -= 1;
         self.bytes += len as u64;
         let packet = MoldPacket::parse(&self.slot[..len]).expect("sends what every receiver takes");
-        if let Some(log_id) = told_log_identity(STREAM, &self.slot[..len]) {
-            assert_eq!(log_id, LOG_ID);
+        if let Some(told) = told_log_identity(STREAM, &self.slot[..len]) {
+            self.identity_bytes += len as u64;
+            assert_eq!(told.log_id, LOG_ID);
+            assert!(told.reign.is_none_or(|reign| reign.id == if reign.epoch == REIGN.epoch { REIGN.id } else { 0 }));
             return;
         }
         match packet {
@@ -96,9 +100,9 @@ pub fn run(data: &[u8]) -> bool {
     };
     let mut rewinder = Rewinder::new(&config);
     rewinder.tell_ends(EndedSessions::new(&[(u64::from(FIRST_EPOCH) - 1, Seq(1))], &[], FIRST_EPOCH, END));
-    rewinder.tell_log(LOG_ID);
+    rewinder.tell_log(LOG_ID, [REIGN].into());
     let mut history = Recent::new(64, 1024, input.wide().clamp(1, 1 << 62));
-    let (mut now, mut sent, mut served) = (0u64, 0, false);
+    let (mut now, mut sent, mut identity_bytes, mut served) = (0u64, 0, 0, false);
     while !input.is_empty() {
         match input.u8() % 5 {
             0 => (0..input.u8() % 32).for_each(|size| history.push(&[history.next() as u8; 32][..size.into()])),
@@ -111,20 +115,21 @@ pub fn run(data: &[u8]) -> bool {
                 let (first, next) = (history.first(), history.next());
                 let room = input.u8();
                 let slot = [0; DATAGRAM_BYTES_MAX];
-                let mut queue = Queue { slot, room, bytes: 0, messages: 0, to, first, next };
+                let mut queue = Queue { slot, room, bytes: 0, identity_bytes: 0, messages: 0, to, first, next };
                 let answer = rewinder.on_request(now, to, &request, &mut history, &mut queue);
                 let messages = if let Answer::Sent { messages, .. } = answer { messages } else { 0 };
                 assert_eq!(messages, queue.messages, "{answer:?}");
                 served |= messages > 0;
                 sent += queue.bytes;
+                identity_bytes += queue.identity_bytes;
             }
         }
         // What all may be sent: a burst, and one answer beyond what there was, with its headers.
         let burst = (BYTES_PER_S / 20).max(BYTES_PER_ANSWER as u64);
         let allowed = u128::from(now) * u128::from(BYTES_PER_S) / u128::from(S);
-        let RewinderCounters { too_old, not_yet, ended, other_epoch, identified, .. } = rewinder.counters();
+        let RewinderCounters { too_old, not_yet, ended, other_epoch, .. } = rewinder.counters();
         let refusals = too_old + not_yet + ended + other_epoch;
-        let told = refusals * 20 + identified * IDENTITY_BYTES;
+        let told = refusals * 20 + identity_bytes;
         assert!(u128::from(sent) <= allowed + u128::from(burst) + 2_000 + u128::from(told));
         assert_eq!(sent, rewinder.counters().bytes + told);
     }

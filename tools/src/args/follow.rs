@@ -41,7 +41,7 @@ fn log_id(text: &str) -> Result<NonZeroU64, String> {
     let number = is_hex.then(|| u64::from_str_radix(text, 16).ok()).flatten();
     number
         .and_then(NonZeroU64::new)
-        .ok_or_else(|| format!("{text:?} is no log's identity: up to 16 hexadecimal digits, not 0"))
+        .ok_or_else(|| format!("{text:?} is no log's identity, and no reign's: up to 16 hexadecimal digits, not 0"))
 }
 
 #[derive(clap::Args)]
@@ -119,6 +119,13 @@ pub struct FollowArgs {
         long, value_name = "HEX", requires = "from", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS, value_parser = log_id
     )]
     pub from_log: Option<NonZeroU64>,
+    /// The reign of --from-epoch in --from-log, as the last line named it: where the repair port serves another copy of the log, which went
+    /// on by itself, that is refused
+    #[arg(
+        long, value_name = "HEX", requires_all = ["from_epoch", "from_log"], conflicts_with_all = ["ring", "feed"],
+        help_heading = EVENTS, value_parser = log_id
+    )]
+    pub from_reign: Option<NonZeroU64>,
     /// Stop after this many events
     #[arg(long, value_name = "N", requires = "events", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS)]
     pub count: Option<u64>,

@@ -18,7 +18,7 @@ use ticktape_tuning::clock;
 use super::follow_events_log::Came;
 use super::follow_events_sessions::Sessions;
 use super::follow_events_stream::{Cursor, DATAGRAM_BYTES_MAX, SILENCE_NS, Stream};
-use super::follow_events_words::{Out, hex};
+use super::follow_events_words::{Out, hex, reign_hex};
 use crate::args::{FeedPair, FollowArgs};
 use crate::out::say;
 use crate::service::{AnyService, find};
@@ -45,6 +45,8 @@ struct Last {
     epoch: u32,
     /// Where the repair port told it.
     log: Option<String>,
+    /// Of that epoch, where it told that.
+    reign: Option<String>,
     events: u64,
     missing: u64,
     taken_back: u64,
@@ -184,7 +186,8 @@ impl<'a> Receiver<'a> {
     fn receive(&mut self) -> usize {
         let now = clock::monotonic_ns();
         let Receiver { args, service, sides, probes, joining, events, .. } = self;
-        let cursor = Cursor { from: args.from, epoch: args.from_epoch, log_id: args.from_log };
+        let FollowArgs { from, from_epoch: epoch, from_log: log_id, from_reign: reign, .. } = **args;
+        let cursor = Cursor { from, epoch, log_id, reign };
         let begin = |found| Stream::begin(now, &found, cursor, args.events_repair.is_some());
         let parses = |event: &[u8]| service.describe_output(event).is_some();
         let mut work = 0;
@@ -270,7 +273,7 @@ impl<'a> Receiver<'a> {
             let (number, bytes) = match out {
                 Out::Event(number, bytes) => (number, bytes),
                 Out::Refused(why) => return Err(Failure::failed(why)),
-                other @ Out::OtherLog { .. } => return self.leave_log(&other),
+                other @ (Out::OtherLog { .. } | Out::OtherHistory { .. }) => return self.leave_log(&other),
                 other => {
                     other.say(self.args.json)?;
                     continue;
@@ -288,10 +291,17 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// The repair port serves another log: what was printed ends here; where nothing was, it is begun with that one.
+    /// The repair port serves another log, or another history of it: what was printed ends here; where nothing was, it is begun with that one.
     fn leave_log(&mut self, word: &Out) -> Result<(), Failure> {
-        if let Some(log_id) = self.args.from_log.filter(|_| self.printed == 0) {
-            let Out::OtherLog { theirs, next, .. } = word else { return Ok(()) };
+        if let (Out::OtherHistory { ours, theirs, next }, 0, Some(_)) = (word, self.printed, self.args.from_reign) {
+            let (epoch, ours, theirs) = (ours.epoch, reign_hex(*ours), reign_hex(*theirs));
+            return Err(Failure::failed(format!(
+                "--from {next} of reign {ours}: CursorUnproven, as in the log that the repair port serves epoch {epoch} is reign {theirs}: an \
+                 older copy of the journal was started, and the events before {next} are of the other; begin from its state as it is, \
+                 without --from-epoch and --from-reign"
+            )));
+        }
+        if let (Out::OtherLog { theirs, next, .. }, 0, Some(log_id)) = (word, self.printed, self.args.from_log) {
             let theirs = hex(*theirs);
             return Err(Failure::failed(format!(
                 "--from {next} of log {}: CursorUnproven, as the repair port serves log {theirs}: the events before it are none of that one; \
@@ -306,8 +316,12 @@ impl<'a> Receiver<'a> {
             self.finish()?;
             return Err(Failure::failed(word.text()));
         }
-        let Out::OtherLog { theirs, .. } = word else { return Ok(()) };
-        Out::Notice(format!("the log is another now, {}; nothing was printed of the one before", hex(*theirs)))
+        let now = match word {
+            Out::OtherLog { theirs, .. } => hex(*theirs),
+            Out::OtherHistory { theirs, .. } => format!("reign {} of epoch {}", reign_hex(*theirs), theirs.epoch),
+            _ => return Ok(()),
+        };
+        Out::Notice(format!("the log is another now, {now}; nothing was printed of the one before"))
             .say(self.args.json)?;
         self.joining = Sessions::new(self.stream, self.args.events_repair.is_some());
         (self.joining_since, self.events) = (Some(clock::monotonic_ns()), None);
@@ -323,6 +337,7 @@ impl<'a> Receiver<'a> {
             next: self.last.map_or_else(|| self.events.as_ref().map_or(0, Stream::next_seq), |last| last + 1),
             epoch: self.events.as_ref().map_or(0, Stream::epoch),
             log: self.events.as_ref().and_then(Stream::log_id).map(hex),
+            reign: self.events.as_ref().and_then(Stream::reign).map(hex),
             taken_back,
             unproven,
             events: self.printed,
@@ -335,14 +350,19 @@ impl<'a> Receiver<'a> {
         if self.args.json {
             return say!("{}", json::line(&last)?);
         }
-        let Last { next, epoch, log, events, missing, requests, first_from_a, first_from_b, repaired, .. } = last;
+        let Last { next, epoch, log, reign, events, missing, requests, first_from_a, first_from_b, repaired, .. } =
+            last;
         let counts = match (taken_back, unproven) {
             (0, 0) => String::new(),
             _ => format!("{taken_back} taken back, unproven {unproven} times; "),
         };
         let log = log.map_or_else(String::new, |log| format!(" of log {log}"));
-        let cursor =
-            if self.events.is_some() { format!("next is {next} of epoch {epoch}{log}; ") } else { String::new() };
+        let reign = reign.map_or_else(String::new, |reign| format!(" and reign {reign}"));
+        let cursor = if self.events.is_some() {
+            format!("next is {next} of epoch {epoch}{log}{reign}; ")
+        } else {
+            String::new()
+        };
         say!(
             "{events} events: {cursor}{counts}{first_from_a} first from A, {first_from_b} from B, {repaired} repaired in {requests} requests; {missing} lost"
         )

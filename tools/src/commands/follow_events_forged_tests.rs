@@ -9,7 +9,7 @@ const A: Option<NonZeroU64> = NonZeroU64::new(0xa1);
 const B: Option<NonZeroU64> = NonZeroU64::new(0xb2);
 
 fn port(epoch: u32, next: u64, log: Option<NonZeroU64>) -> Port {
-    Port { epoch, first: 1, next, ended: Vec::new(), log }
+    Port { epoch, first: 1, next, log, ..Port::default() }
 }
 
 /// A stream that printed 1 to before `next` of epoch 1.
@@ -64,10 +64,31 @@ fn another_log_in_a_new_or_a_lower_epoch_is_named_before_anything_of_it() {
 }
 
 #[test]
+fn an_older_copy_of_the_log_is_named_and_nothing_of_it_is_printed() {
+    // In the epoch of what was printed, or in one after it.
+    for (theirs, ended) in [(1, vec![]), (2, vec![(1, 11)])] {
+        let mut print = printed(11, &port(1, 11, A));
+        print.run(None, 1_000);
+        let copy = Port { ended, copy: 1, ..port(theirs, 12, A) };
+        print.hear(&packet(theirs, 11, 12));
+        print.run(Some(&copy), 1_500);
+        assert_eq!(print.events, (1..11).collect::<Vec<_>>(), "{theirs}");
+        let last = print.notices.last().unwrap();
+        let reigns = "ours: Reign { epoch: 1, id: 10 }, theirs: Reign { epoch: 1, id: 11 }, next: 11";
+        assert_eq!(last, &format!("OtherHistory {{ {reigns} }}"), "{:?}", print.notices);
+    }
+    // The same log, and the next epoch of it.
+    let mut print = printed(11, &port(1, 11, A));
+    print.hear(&packet(2, 11, 12));
+    print.run(Some(&Port { ended: vec![(1, 11)], ..port(2, 12, A) }), 1_500);
+    assert_eq!((print.events.len(), print.stream.reign()), (11, NonZeroU64::new(20)), "{:?}", print.notices);
+}
+
+#[test]
 fn a_cursor_of_another_log_and_one_that_nobody_can_judge_are_told_apart() {
     let begin = |log_id, port: Option<&Port>| {
         let found = Found { session: session(5), from: 30, packets: Vec::new(), unanswered: false };
-        let stream = Stream::begin(MS, &found, Cursor { from: Some(31), epoch: Some(5), log_id }, true);
+        let stream = Stream::begin(MS, &found, Cursor { from: Some(31), epoch: Some(5), log_id, reign: None }, true);
         let mut print = Print { stream, now: MS, events: Vec::new(), notices: Vec::new() };
         print.hear(&packet(5, 31, 32));
         print.run(port, 300);
@@ -77,6 +98,18 @@ fn a_cursor_of_another_log_and_one_that_nobody_can_judge_are_told_apart() {
     assert_eq!(begin(None, Some(&port(5, 32, A))), (vec![31], vec![]));
     let (events, words) = begin(B, Some(&port(5, 32, A)));
     assert!(events.is_empty() && words[0].starts_with("OtherLog"), "{words:?}");
+    let of_reign = |reign| {
+        let found = Found { session: session(5), from: 30, packets: Vec::new(), unanswered: false };
+        let cursor = Cursor { from: Some(31), epoch: Some(5), log_id: A, reign: NonZeroU64::new(reign) };
+        let mut print =
+            Print { stream: Stream::begin(MS, &found, cursor, true), now: MS, events: vec![], notices: vec![] };
+        print.hear(&packet(5, 31, 32));
+        print.run(Some(&port(5, 32, A)), 300);
+        (print.events, print.notices)
+    };
+    assert_eq!(of_reign(50), (vec![31], vec![]));
+    let (events, words) = of_reign(51);
+    assert!(events.is_empty() && words[0].starts_with("OtherHistory"), "{words:?}");
     for mute in [Some(&port(5, 32, None)), None] {
         let (events, words) = begin(B, mute);
         assert!(events.is_empty() && words[0].contains("CursorUnproven"), "{words:?}");
@@ -293,9 +326,11 @@ fn anything() -> impl Strategy<Value = Vec<u8>> {
         4 => ticktape::feed::end_of_session(&session(epoch).encode(), from).to_vec(),
         count => packet(epoch, from, from + count),
     });
-    let identity = (1u64..300).prop_map(|log_id| {
-        let log_id = NonZeroU64::new(if log_id < 299 { 0xa1 } else { 0xb2 }).unwrap();
-        ticktape::feed::log_identity(&session(0).encode(), log_id).to_vec()
+    let identity = (1u64..300, 1u32..5, 1u16..3).prop_map(|(chance, epoch, count)| {
+        let log_id = NonZeroU64::new(if chance < 299 { 0xa1 } else { 0xb2 }).unwrap();
+        let request = MoldRequest { count, ..ticktape::feed::ask_log_identity(7, epoch) };
+        let copy = u64::from(chance == 1);
+        ticktape::feed::log_identity(&request, log_id, |epoch| epoch * 10 + copy).bytes().to_vec()
     });
     prop_oneof![8 => mold, 2 => identity, 1 => prop::collection::vec(any::<u8>(), 0..60)]
 }

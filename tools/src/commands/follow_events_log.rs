@@ -6,10 +6,12 @@
 //!                                                                                      └─► another: it is over
 //! ```
 //!
-//! A session names an epoch and no log: who removes a journal and starts anew sends the same sessions and numbers once more. That takes some
+//! A session names an epoch and no log: who removes a journal and starts anew sends the same sessions and numbers once more, and so does who starts
+//! an older copy of a journal: what tells that one is the reign of the epoch. In a new epoch it is asked first about the one before, in which what
+//! was handed on was received, then about the new one. To start another appliance takes some
 //! time, so packets without a pause between them are of one appliance, and what comes after a pause is asked about.
 //!
-//! Invariant: of what came after an asking that is answered with another identity, nothing is handed on.
+//! Invariant: of what came after an asking that is answered with another identity or reign, nothing is handed on.
 //! Invariant: nothing waits for long. A port that never told is waited for once; one that did, anew after each pause, since it may come back with
 //! another log.
 
@@ -17,7 +19,8 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
 use ticktape::Nanos;
-use ticktape::feed::{MoldPacket, MoldRequest, Side, ask_log_identity, told_log_identity};
+use ticktape::feed::{FeedSession, LogTold, MoldPacket, MoldRequest, Side, ask_log_identity, told_log_identity};
+use ticktape::payload::Reign;
 
 use super::follow_events_stream::place;
 
@@ -90,6 +93,15 @@ pub enum Told {
         /// That of the log which the port serves.
         theirs: NonZeroU64,
     },
+    /// The same, and another reign of an epoch: an older copy of the log was started.
+    OtherHistory {
+        /// The reign in which was received what was handed on.
+        ours: Reign,
+        /// That of the same epoch in the log which the port serves.
+        theirs: Reign,
+    },
+    /// The reign that was brought along is one that the port can't tell of.
+    Unknown,
 }
 
 /// See the module.
@@ -97,6 +109,12 @@ pub struct LogGate {
     stream: u32,
     has_rewinder: bool,
     log_id: Option<NonZeroU64>,
+    /// The epoch that is listened to.
+    epoch: u32,
+    /// The reign in which was received what was handed on, as far as it is known.
+    held: Option<Reign>,
+    /// It was brought along, and nobody has borne it out.
+    is_claimed: bool,
     /// The port does not tell.
     is_mute: bool,
     /// It did, but does not answer.
@@ -123,12 +141,22 @@ pub struct LogGate {
 }
 
 impl LogGate {
-    /// Of a stream that begins now, and is of the log `log_id` where that is said.
-    pub fn new(now: Nanos, stream: u32, has_rewinder: bool, log_id: Option<NonZeroU64>) -> Self {
+    /// Of a stream that begins now with `session`, and goes on after what was received of the log `log_id` and in the reign `held`, where that
+    /// is said.
+    pub fn new(
+        now: Nanos,
+        session: FeedSession,
+        has_rewinder: bool,
+        log_id: Option<NonZeroU64>,
+        held: Option<Reign>,
+    ) -> Self {
         LogGate {
-            stream,
+            stream: session.stream(),
             has_rewinder,
             log_id,
+            epoch: session.epoch(),
+            held,
+            is_claimed: held.is_some(),
             is_mute: !has_rewinder,
             is_silent: false,
             session_at: now,
@@ -151,6 +179,11 @@ impl LogGate {
         self.log_id
     }
 
+    /// The reign in which was received what was handed on, as far as anybody told.
+    pub const fn reign(&self) -> Option<Reign> {
+        self.held
+    }
+
     /// Whether the port never told, and is no longer waited for.
     pub const fn is_mute(&self) -> bool {
         self.is_mute
@@ -171,8 +204,10 @@ impl LogGate {
     }
 
     /// Another session is listened to: its numbers have nothing to do with those of before.
-    pub fn begin_session(&mut self, now: Nanos) {
-        (self.session_at, self.nexts) = (now, [0; 2]);
+    pub fn begin_session(&mut self, now: Nanos, epoch: u32) {
+        (self.session_at, self.nexts, self.epoch) = (now, [0; 2], epoch);
+        // Of an epoch that was left nothing counts.
+        self.held = self.held.filter(|held| held.epoch <= epoch.into());
         self.doubt(now);
     }
 
@@ -246,7 +281,13 @@ impl LogGate {
         self.asked.push_back(now);
         self.asked_at = Some(now);
         self.silent = Some(self.silent.map_or((now, 1), |(since, asks)| (since, asks + 1)));
-        Some(ask_log_identity(self.stream))
+        Some(ask_log_identity(self.stream, self.asks_about()))
+    }
+
+    /// The epoch that is asked about: that of what was handed on, until it is known whose that is, then the present one.
+    fn asks_about(&self) -> u32 {
+        let held = self.held.and_then(|held| u32::try_from(held.epoch).ok());
+        held.filter(|&epoch| epoch > 0 && epoch < self.epoch).unwrap_or(self.epoch)
     }
 
     /// The port is waited for no longer.
@@ -266,22 +307,54 @@ impl LogGate {
         // The port's answers come in order; what is not answered within its time was lost.
         let asked_at = self.asked.pop_front()?;
         (self.silent, self.is_silent) = (None, false);
-        let Some(theirs) = told_log_identity(self.stream, datagram) else {
+        let Some(LogTold { log_id: theirs, reign }) = told_log_identity(self.stream, datagram) else {
             // A port that knows none.
             self.is_mute = true;
             return None;
         };
         let ours = *self.log_id.get_or_insert(theirs);
         if ours != theirs {
-            (self.kept_bytes, self.is_mute) = (0, false);
-            self.kept.clear();
+            self.forget_kept();
             return Some(Told::Other { ours, theirs });
+        }
+        if let Some(told) = self.judge_reign(reign) {
+            return Some(told);
         }
         let is_first = !std::mem::replace(&mut self.was_told, true);
         self.confirmed_at = self.confirmed_at.max(Some(asked_at));
         self.heard_after = self.heard_after.max(asked_at);
         self.is_mute = false;
         Some(if is_first { Told::First } else { Told::Same })
+    }
+
+    /// What the reign that was told says, where that is not that all is as before.
+    fn judge_reign(&mut self, told: Option<Reign>) -> Option<Told> {
+        let held_epoch = self.held.map_or(0, |held| held.epoch);
+        if self.is_claimed && told.is_none_or(|told| told.epoch == held_epoch && told.id == 0) {
+            self.forget_kept();
+            return Some(Told::Unknown);
+        }
+        let theirs = told?;
+        if let Some(ours) = self.held.filter(|ours| theirs.is_other(*ours)) {
+            self.forget_kept();
+            return Some(Told::OtherHistory { ours, theirs });
+        }
+        self.is_claimed &= theirs.epoch != held_epoch;
+        if theirs.epoch == u64::from(self.epoch) {
+            self.held = Some(theirs).filter(|theirs| theirs.id != 0).or(self.held);
+            return None;
+        }
+        if theirs.epoch == held_epoch {
+            // What was handed on is of this history: now for the present epoch, at once.
+            (self.held, self.asked_at) = (None, None);
+        }
+        self.was_told = true;
+        Some(Told::Same)
+    }
+
+    fn forget_kept(&mut self) {
+        (self.kept_bytes, self.is_mute) = (0, false);
+        self.kept.clear();
     }
 }
 

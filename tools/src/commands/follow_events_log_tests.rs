@@ -11,6 +11,20 @@ fn id(log_id: u64) -> NonZeroU64 {
     NonZeroU64::new(log_id).unwrap()
 }
 
+fn session(epoch: u32) -> FeedSession {
+    FeedSession::new(STREAM, epoch).unwrap()
+}
+
+/// Of epoch 1, after what was received in this reign.
+fn gate(has_rewinder: bool, held: Option<Reign>) -> LogGate {
+    LogGate::new(0, session(1), has_rewinder, None, held)
+}
+
+/// What a port of this log answers, where each epoch is the reign of ten times its number and `copy`.
+fn answer(request: &MoldRequest, log_id: u64, copy: u64) -> Vec<u8> {
+    log_identity(request, id(log_id), |epoch| if epoch > 9 { 0 } else { epoch * 10 + copy }).bytes().to_vec()
+}
+
 /// Messages `from .. to` of epoch 1; a heartbeat where there are none.
 fn packet(from: u64, to: u64) -> Vec<u8> {
     let mut packer = Packer::new(FeedSession::new(STREAM, 1).unwrap().encode(), from, 1_472);
@@ -30,7 +44,7 @@ struct World {
 
 impl World {
     fn new(port: Option<u64>) -> Self {
-        let gate = LogGate::new(0, STREAM, true, None);
+        let gate = gate(true, None);
         World { gate, port, taken: Vec::new(), asked: 0, told: Vec::new() }
     }
 
@@ -50,7 +64,7 @@ impl World {
         while let Some(request) = self.gate.poll_ask(now) {
             self.asked += 1;
             if let Some(port) = self.port {
-                self.told.extend(self.gate.on_answer(&log_identity(&request.session, id(port))));
+                self.told.extend(self.gate.on_answer(&answer(&request, port, 0)));
             }
         }
         while let Some((_, datagram)) = self.gate.pop() {
@@ -124,10 +138,10 @@ fn a_far_port_is_asked_again_while_its_answers_are_under_way() {
             world.hear(ms * MS, 1 + ms / 5);
         }
         if let Some(request) = world.gate.poll_ask(ms * MS) {
-            answers.push_back((ms + 30, log_identity(&request.session, id(5))));
+            answers.push_back((ms + 30, answer(&request, 5, 0)));
         }
-        while let Some((_, answer)) = answers.pop_front_if(|(at, _)| *at <= ms) {
-            world.gate.on_answer(&answer);
+        while let Some((_, told)) = answers.pop_front_if(|(at, _)| *at <= ms) {
+            world.gate.on_answer(&told);
         }
         while let Some((_, datagram)) = world.gate.pop() {
             world.take(&datagram);
@@ -191,7 +205,7 @@ fn a_port_that_told_is_waited_for_after_each_pause_as_it_may_come_back_with_anot
 
 #[test]
 fn without_a_repair_port_nothing_waits() {
-    let mut gate = LogGate::new(0, STREAM, false, None);
+    let mut gate = gate(false, None);
     for ms in 0..10_000 {
         assert!(gate.on_datagram(ms * MS, Came::at(ms * MS), FEED, &packet(1, 2)));
         assert_eq!(gate.poll_ask(ms * MS), None);
@@ -200,7 +214,7 @@ fn without_a_repair_port_nothing_waits() {
 
 #[test]
 fn what_waits_is_bounded() {
-    let mut gate = LogGate::new(0, STREAM, true, None);
+    let mut gate = gate(true, None);
     let large = vec![1; 8_972];
     for _ in 0..4_000 {
         assert!(!gate.on_datagram(0, Came::at(0), FEED, &large));
@@ -210,13 +224,86 @@ fn what_waits_is_bounded() {
     assert!(gate.kept_bytes > 0, "nothing was asked");
 }
 
+#[test]
+fn an_older_copy_of_the_log_in_the_same_epoch_is_another_history() {
+    let mut gate = gate(true, None);
+    let ask = |gate: &mut LogGate, now, copy| {
+        let request = gate.poll_ask(now).unwrap();
+        gate.on_answer(&answer(&request, 5, copy))
+    };
+    assert!(!gate.on_datagram(0, Came::at(0), FEED, &packet(1, 2)));
+    assert_eq!(ask(&mut gate, 0, 0), Some(Told::First));
+    assert!(gate.pop().is_some());
+    assert_eq!(gate.reign(), Some(Reign { epoch: 1, id: 10 }));
+    assert!(!gate.on_datagram(5 * MS, Came::at(5 * MS), FEED, &packet(2, 3)), "after a pause");
+    let (ours, theirs) = (Reign { epoch: 1, id: 10 }, Reign { epoch: 1, id: 11 });
+    assert_eq!(ask(&mut gate, 5 * MS, 1), Some(Told::OtherHistory { ours, theirs }));
+    assert_eq!(gate.pop(), None);
+}
+
+#[test]
+fn in_a_new_epoch_it_is_asked_about_the_one_before_then_about_the_new_one() {
+    for copy in [0, 1] {
+        let mut gate = gate(true, None);
+        let request = gate.poll_ask(0).unwrap();
+        gate.on_answer(&answer(&request, 5, 0));
+        gate.begin_session(MS, 3);
+        assert!(!gate.on_datagram(MS, Came::at(MS), FEED, &packet(1, 2)));
+        let before = gate.poll_ask(2 * MS).unwrap();
+        assert_eq!(before.sequence, 1);
+        let told = gate.on_answer(&answer(&before, 5, copy));
+        assert_eq!(gate.pop(), None, "nothing is known of the new one yet");
+        if copy == 1 {
+            assert!(matches!(told, Some(Told::OtherHistory { .. })), "{told:?}");
+            continue;
+        }
+        assert_eq!(told, Some(Told::Same));
+        let present = gate.poll_ask(2 * MS).unwrap();
+        assert_eq!(present.sequence, 3, "at once");
+        assert_eq!(gate.on_answer(&answer(&present, 5, 0)), Some(Told::Same));
+        assert!(gate.pop().is_some());
+        assert_eq!(gate.reign(), Some(Reign { epoch: 3, id: 30 }));
+    }
+}
+
+#[test]
+fn a_reign_that_was_brought_along_is_borne_out_or_not() {
+    let first = |held, epoch, reply: &dyn Fn(&MoldRequest) -> Vec<u8>| {
+        let mut gate = LogGate::new(0, session(epoch), true, Some(id(5)), Some(held));
+        let request = gate.poll_ask(0).unwrap();
+        assert_eq!(u64::from(epoch).min(held.epoch), request.sequence);
+        gate.on_answer(&reply(&request))
+    };
+    let told = |request: &MoldRequest| answer(request, 5, 0);
+    let held = |epoch, id| Reign { epoch, id };
+    assert_eq!(first(held(1, 10), 1, &told), Some(Told::First));
+    assert_eq!(first(held(1, 10), 2, &told), Some(Told::Same));
+    for epoch in [1, 2] {
+        let (ours, theirs) = (held(1, 11), held(1, 10));
+        assert_eq!(first(ours, epoch, &told), Some(Told::OtherHistory { ours, theirs }));
+    }
+    let older = |request: &MoldRequest| answer(&MoldRequest { count: 1, ..*request }, 5, 0);
+    assert_eq!(first(held(1, 10), 1, &older), Some(Told::Unknown), "a port of before there were reigns");
+    assert_eq!(first(held(10, 10), 10, &told), Some(Told::Unknown), "an epoch whose reign nobody knows");
+}
+
+#[test]
+fn a_port_that_knows_of_no_reigns_tells_the_log_as_before() {
+    let mut gate = gate(true, None);
+    assert!(!gate.on_datagram(0, Came::at(0), FEED, &packet(1, 2)));
+    let request = MoldRequest { count: 1, ..gate.poll_ask(0).unwrap() };
+    assert_eq!(gate.on_answer(&answer(&request, 5, 0)), Some(Told::First));
+    assert!(gate.pop().is_some());
+    assert_eq!(gate.reign(), None);
+}
+
 proptest! {
     /// Whatever comes from anybody, at any times.
     #[test]
     fn what_is_taken_was_heard_before_another_log_was_told_and_in_order(
         steps in prop::collection::vec((0u64..20, 0u8..4, prop::collection::vec(any::<u8>(), 0..40)), 1..200),
     ) {
-        let (mut gate, mut now, mut number, mut is_other) = (LogGate::new(0, STREAM, true, None), 0, 0u64, false);
+        let (mut gate, mut now, mut number, mut is_other) = (gate(true, None), 0, 0u64, false);
         let (mut taken, mut due) = (Vec::new(), Vec::new());
         for (pause_ms, what, noise) in steps {
             now += pause_ms * MS;
@@ -233,9 +320,10 @@ proptest! {
                 1 => while gate.poll_ask(now).is_some() {},
                 2 => { gate.on_answer(&noise); }
                 _ => {
-                    let log_id = id(1 + u64::from(noise.first().is_some_and(|byte| *byte > 250)));
-                    let answer = log_identity(&ask_log_identity(STREAM).session, log_id);
-                    is_other |= matches!(gate.on_answer(&answer), Some(Told::Other { .. }));
+                    let log_id = 1 + u64::from(noise.first().is_some_and(|byte| *byte > 250));
+                    let copy = u64::from(noise.last().is_some_and(|byte| *byte > 250));
+                    let told = gate.on_answer(&answer(&ask_log_identity(STREAM, 1), log_id, copy));
+                    is_other |= matches!(told, Some(Told::Other { .. } | Told::OtherHistory { .. }));
                 }
             }
             if is_other {

@@ -9,7 +9,7 @@
 //! Invariant: no packet alone changes the epoch; the repair port bears it out, or a second packet where nobody answers.
 //! Invariant: under a new epoch nothing is printed before it is told whether what was printed still counts: proven by the repair port, or
 //! taken back, or said to be unproven.
-//! Invariant: once the repair port has told another log, nothing is printed any more.
+//! Invariant: once the repair port has told another log, or another history of it, nothing is printed any more.
 
 use std::num::NonZeroU64;
 
@@ -18,6 +18,8 @@ use ticktape::feed::{
     Arbiter, ArbiterConfig, ArbiterCounters, FeedEvent, FeedSession, MoldPacket, MoldRequest, Proof, SessionName, Side,
     Verdict,
 };
+
+use ticktape::payload::Reign;
 
 use super::follow_events_log::{Came, LogGate, Told, Way};
 use super::follow_events_lower::Lower;
@@ -48,6 +50,15 @@ pub struct Cursor {
     pub epoch: Option<u32>,
     /// The log that they are of, where that is to be asked about.
     pub log_id: Option<NonZeroU64>,
+    /// The reign of that epoch in that log, where that is to be asked about.
+    pub reign: Option<NonZeroU64>,
+}
+
+impl Cursor {
+    /// The reign in which what comes before was received, where that is said.
+    fn held(&self) -> Option<Reign> {
+        self.epoch.zip(self.reign).map(|(epoch, id)| Reign { epoch: epoch.into(), id: id.get() })
+    }
 }
 
 /// Where the stream was when an epoch was believed that nobody bore out.
@@ -98,7 +109,7 @@ impl Stream {
         let mut stream = Stream::new(now, found.session, cursor.from.unwrap_or(found.from), has_rewinder);
         stream.cursor = cursor;
         stream.is_place_told = cursor.from.is_none();
-        stream.log = LogGate::new(now, found.session.stream(), has_rewinder, cursor.log_id);
+        stream.log = LogGate::new(now, found.session, has_rewinder, cursor.log_id, cursor.held());
         stream.base = found.unanswered.then_some(Base { earlier: None });
         let (present, next) = (found.session.epoch(), stream.next_seq());
         if let Some(epoch) = cursor.epoch.filter(|&epoch| epoch != present && next > 1) {
@@ -129,7 +140,7 @@ impl Stream {
             cursor: Cursor::default(),
             out: Vec::new(),
             gaps: Gaps::default(),
-            log: LogGate::new(now, session.stream(), has_rewinder, None),
+            log: LogGate::new(now, session, has_rewinder, None, None),
             is_over: false,
             is_silence_told: false,
             newer: Sessions::new(session.stream(), has_rewinder),
@@ -171,6 +182,12 @@ impl Stream {
     /// The log that they are of, as far as anybody told.
     pub const fn log_id(&self) -> Option<NonZeroU64> {
         self.log.log_id()
+    }
+
+    /// The reign of [`Stream::epoch`] in that log, as far as anybody told.
+    pub fn reign(&self) -> Option<NonZeroU64> {
+        let known = self.log.reign().filter(|reign| reign.epoch == u64::from(self.epoch()));
+        known.and_then(|reign| NonZeroU64::new(reign.id))
     }
 
     /// The next number to print.
@@ -219,9 +236,19 @@ impl Stream {
     /// A datagram of the repair port, on the socket that it was asked from which log it serves.
     pub fn on_log(&mut self, now: Nanos, datagram: &[u8]) {
         self.newer.hear_port(now);
-        if let Some(Told::Other { ours, theirs }) = self.log.on_answer(datagram) {
+        let (told, next) = (self.log.on_answer(datagram), self.next_seq());
+        let end = match told {
+            Some(Told::Other { ours, theirs }) => Some(Out::OtherLog { ours, theirs, next }),
+            Some(Told::OtherHistory { ours, theirs }) => Some(Out::OtherHistory { ours, theirs, next }),
+            Some(Told::Unknown) => Some(Out::Refused(format!(
+                "--from {next} with --from-reign: CursorUnproven, as the repair port can't tell the reign of that epoch: begin from the \
+                 state as it is, without --from-reign"
+            ))),
+            Some(Told::First | Told::Same) | None => None,
+        };
+        if let Some(end) = end {
             if !self.is_over {
-                self.out.push(Out::OtherLog { ours, theirs, next: self.next_seq() });
+                self.out.push(end);
             }
             self.is_over = true;
         }
@@ -338,7 +365,7 @@ impl Stream {
         self.gaps.begin_session();
         (self.heard_next, self.heard_at, self.ended, self.printed) = (0, now, None, 0);
         self.lower = Lower::default();
-        self.log.begin_session(now);
+        self.log.begin_session(now, self.arbiter.session().epoch());
     }
 
     /// The epoch that is listened to is none of the log: back to `session`, of which the repair port names event `at`, or the feed alone.

@@ -25,12 +25,15 @@ pub struct Port {
     pub ended: Vec<(u32, u64)>,
     /// Which log it serves; one of before there were identities does not tell.
     pub log: Option<NonZeroU64>,
+    /// Which copy of it.
+    pub copy: u64,
 }
 
 impl Port {
     fn answer(&self, request: &MoldRequest) -> Option<Vec<u8>> {
         if let Some(log) = self.log.filter(|_| request.session == session(LOG_EPOCH).encode()) {
-            return Some(log_identity(&request.session, log).to_vec());
+            let reign_of = |epoch| if epoch > u64::from(self.epoch) { 0 } else { epoch * 10 + self.copy };
+            return Some(log_identity(request, log, reign_of).bytes().to_vec());
         }
         if request.session != session(self.epoch).encode() {
             let ended = self.ended.iter().find(|&&(epoch, _)| request.session == session(epoch).encode());
@@ -173,7 +176,7 @@ fn a_port_that_is_gone_does_not_hold_up_what_comes() {
 fn an_epoch_is_left_only_for_one_that_a_message_or_the_port_bears_out() {
     let mut print = Print::new(1, true);
     let ended = || vec![(1, 2), (2, 3)];
-    let port = |epoch, next| Port { epoch, first: 1, next, ended: ended(), log: None };
+    let port = |epoch, next| Port { epoch, first: 1, next, ended: ended(), ..Port::default() };
     print.hear(&packet(9, 5, 5));
     print.run(Some(&port(1, 1)), 500);
     print.hear(&packet(1, 1, 2));
@@ -216,7 +219,7 @@ fn away(missed: u32, end: u64) -> (Print, Port) {
     print.run(Some(&Port { epoch: 1, first: 1, next: 8, ..Port::default() }), 5);
     let ended = (0..=missed).map(|at| (1 + at, end + MISSED * u64::from(at))).collect();
     let next = end + MISSED * u64::from(missed) + 2;
-    (print, Port { epoch: 2 + missed, first: 1, next, ended, log: None })
+    (print, Port { epoch: 2 + missed, first: 1, next, ended, ..Port::default() })
 }
 
 #[test]
@@ -273,13 +276,13 @@ fn where_the_port_does_not_know_the_old_epoch_it_is_said_that_nothing_is_proven(
 fn a_cursor_that_was_brought_along_is_asked_about_or_refused() {
     let begin = |from: u64, of: u32, port: Option<&Port>| {
         let found = Found { session: session(5), from: 30, packets: Vec::new(), unanswered: port.is_none() };
-        let stream = Stream::begin(MS, &found, Cursor { from: Some(from), epoch: Some(of), log_id: None }, true);
+        let stream = Stream::begin(MS, &found, Cursor { from: Some(from), epoch: Some(of), ..Cursor::default() }, true);
         let mut print = Print { stream, now: MS, events: Vec::new(), notices: Vec::new() };
         print.hear(&packet(5, 31, 32));
         print.run(port, 300);
         (print.events, print.notices)
     };
-    let port = Port { epoch: 5, first: 1, next: 32, ended: vec![(1, 4), (3, 20), (4, 29)], log: None };
+    let port = Port { epoch: 5, first: 1, next: 32, ended: vec![(1, 4), (3, 20), (4, 29)], ..Port::default() };
     assert_eq!(begin(20, 3, Some(&port)), ((20..32).collect(), vec![]), "over one epoch");
     assert_eq!(begin(4, 1, Some(&port)), ((4..32).collect(), vec![]), "over three");
     assert_eq!(begin(30, 5, Some(&port)), ((30..32).collect(), vec![]), "of this one");

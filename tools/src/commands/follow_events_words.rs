@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 
 use serde::Serialize;
+use ticktape::payload::Reign;
 
 use crate::Failure;
 use crate::json;
@@ -53,6 +54,15 @@ pub enum Out {
         /// The event that was due.
         next: u64,
     },
+    /// The repair port serves this log as it went on in another reign than that of the events before `next`.
+    OtherHistory {
+        /// That of the events.
+        ours: Reign,
+        /// That of the same epoch which is served.
+        theirs: Reign,
+        /// The event that was due.
+        next: u64,
+    },
     /// A cursor that was brought along can't be gone on from.
     Refused(String),
 }
@@ -86,11 +96,21 @@ pub fn hex(log_id: NonZeroU64) -> String {
     format!("{log_id:016x}")
 }
 
+/// As [`hex`], of a reign.
+pub fn reign_hex(reign: Reign) -> String {
+    format!("{:016x}", reign.id)
+}
+
+/// Up to where something was printed.
+fn up_to(next: u64) -> String {
+    if next > 1 { format!("up to event {}", next - 1) } else { "up to no event".to_string() }
+}
+
 /// A word about the feed, in JSON.
 #[derive(Default, Serialize)]
 struct Notice<'a> {
     notice: &'a str,
-    /// What became of events that were received: `rewound`, `unproven`, `left` or `other_log`.
+    /// What became of events that were received: `rewound`, `unproven`, `left`, `other_log` or `other_history`.
     #[serde(skip_serializing_if = "Option::is_none")]
     resync: Option<&'static str>,
     /// In which they were.
@@ -104,6 +124,9 @@ struct Notice<'a> {
     /// The log that is served instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<String>,
+    /// The reign of that epoch which is served instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reign: Option<String>,
 }
 
 impl Out {
@@ -127,10 +150,19 @@ impl Out {
             ),
             Out::OtherLog { ours, theirs, next } => {
                 let (ours, theirs) = (hex(*ours), hex(*theirs));
-                let last = if *next > 1 { format!("up to event {}", next - 1) } else { "up to no event".to_string() };
+                let last = up_to(*next);
                 format!(
                     "the repair port serves log {theirs}, and what was printed is of log {ours}, {last}: none of it goes on there; to begin \
                      with the new log follow it --from 1, without --from-epoch and --from-log"
+                )
+            }
+            Out::OtherHistory { ours, theirs, next } => {
+                let (last, epoch) = (up_to(*next), ours.epoch);
+                let (ours, theirs) = (reign_hex(*ours), reign_hex(*theirs));
+                format!(
+                    "the repair port serves the log as it went on in reign {theirs} of epoch {epoch}, and what was printed is of reign {ours} \
+                     of that epoch, {last}: an older copy of the journal was started beside the other; keep one of the two, and move the \
+                     other's directory away. To begin with the one that is served follow it --from 1, without --from-epoch and --from-reign"
                 )
             }
         }
@@ -149,9 +181,11 @@ impl Out {
             Out::Unproven { epoch, next } => resync("unproven", Some(epoch), next, next),
             Out::Left { epoch, from, next, .. } => resync("left", Some(epoch), from, next),
             Out::OtherLog { next, .. } => resync("other_log", None, next, 1),
+            Out::OtherHistory { ours, next, .. } => resync("other_history", u32::try_from(ours.epoch).ok(), next, 1),
             Out::Event(..) | Out::Notice(_) | Out::Refused(_) => (None, None, None, None),
         };
         let log = if let Out::OtherLog { theirs, .. } = self { Some(hex(*theirs)) } else { None };
-        say!("{}", json::line(&Notice { resync, epoch, from, next, log, ..word })?)
+        let reign = if let Out::OtherHistory { theirs, .. } = self { Some(reign_hex(*theirs)) } else { None };
+        say!("{}", json::line(&Notice { resync, epoch, from, next, log, reign, ..word })?)
     }
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use ticktape::catchup::{Hello, Message, Part, UpTo};
 use ticktape::feed::{
-    Commit, FeedSession, MoldRequest, Packer, Status, ask_log_identity, log_identity, told_log_identity,
+    Commit, FeedSession, LogTold, MoldRequest, Packer, Status, ask_log_identity, log_identity, told_log_identity,
 };
 use ticktape::link::{Ack, EventMessage, Identity, Packet};
 use ticktape::mark::Mark;
@@ -57,7 +57,7 @@ fn made() -> Vec<(&'static str, Vec<u8>)> {
         ("event", [&EventMessage::head(event.log_seq, event.client_seq)[..], event.output].concat()),
         ("feed packet", feed_packet()),
         ("feed request", request.encode().to_vec()),
-        ("feed log request", ask_log_identity(1).encode().to_vec()),
+        ("feed log request", ask_log_identity(1, 3).encode().to_vec()),
         ("feed log identity", feed_log_identity()),
         ("status", status()),
         (
@@ -196,8 +196,9 @@ fn feed_packet() -> Vec<u8> {
 /// As it is told, and as who asked reads it.
 fn feed_log_identity() -> Vec<u8> {
     let log_id = NonZeroU64::new(0x0102_0304_0506_0708).unwrap();
-    let packet = log_identity(&ask_log_identity(1).session, log_id).to_vec();
-    assert_eq!(told_log_identity(1, &packet), Some(log_id));
+    let reign = Reign { epoch: 3, id: 77 };
+    let packet = log_identity(&ask_log_identity(1, 3), log_id, |_| reign.id).bytes().to_vec();
+    assert_eq!(told_log_identity(1, &packet), Some(LogTold { log_id, reign: Some(reign) }));
     packet
 }
 
