@@ -1,5 +1,6 @@
 //! `ticktape follow --events` when the log behind the same names becomes another, and when nothing is where it looks.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::path::Path;
@@ -76,11 +77,14 @@ fn free_address() -> SocketAddrV4 {
 struct Meeting {
     events: String,
     repair: String,
+    /// Of clients: each bank has one of its own.
+    sessions: Cell<u64>,
 }
 
 impl Meeting {
     fn new() -> Self {
-        Meeting { events: free_address().to_string(), repair: free_address().to_string() }
+        let [events, repair] = [free_address(), free_address()].map(|address| address.to_string());
+        Meeting { events, repair, sessions: Cell::new(1) }
     }
 
     /// A bank that has made so many payments, and who pays.
@@ -90,7 +94,8 @@ impl Meeting {
         let mut run = Reading::start(&[&args[..], &more].concat());
         let line = run.line("bank on ");
         let server = line.trim_start_matches("bank on ").split([' ', ',', '\n']).next().unwrap().parse().unwrap();
-        let options = Options { schema: Bank::SCHEMA_VERSION, ..Options::default() };
+        let session = self.sessions.replace(self.sessions.get() + 1);
+        let options = Options { session, schema: Bank::SCHEMA_VERSION, ..Options::default() };
         let mut client = BlockingClient::connect(server, &options, PATIENCE).unwrap();
         pay(&mut client, payments);
         (run, client)
@@ -121,7 +126,7 @@ fn a_journal_that_was_removed_and_begun_anew_is_another_log_and_said_to_be() {
     let (run, _client) = meeting.bank(&journal, 10);
     let mut first = meeting.follow(&["--from", "1", "--count", "10"]);
     let last = first.line("10 events: ");
-    let ours = between(&last, "next is 11 of epoch 1 of log ", ";").to_string();
+    let ours = between(&last, "next is 11 of epoch 1 of log ", " and reign ").to_string();
     assert_eq!(ours.len(), 16, "{last}");
     assert_eq!(first.end(), (String::new(), format!("ticktape: listening on {}\n", meeting.events), Some(0)));
     let mut live = meeting.follow(&["--from", "1"]);
@@ -132,7 +137,7 @@ fn a_journal_that_was_removed_and_begun_anew_is_another_log_and_said_to_be() {
     // The same epoch, the same session, the same numbers.
     let (_run, mut client) = meeting.bank(&journal, 15);
     let (output, errors, code) = live.end();
-    assert!(!output.contains("event 11 ") && output.contains(&format!(" of log {ours}; ")), "{output}");
+    assert!(!output.contains("event 11 ") && output.contains(&format!(" of log {ours} and reign ")), "{output}");
     assert!(
         errors.contains(&format!("log {ours}, up to event 10: ")) && errors.contains("--from 1, without"),
         "{errors}"
@@ -161,6 +166,72 @@ fn a_journal_that_was_removed_and_begun_anew_is_another_log_and_said_to_be() {
     late.line("event 16 ");
     late.signal("-INT");
     assert_eq!(late.end().2, Some(0));
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()) {
+        std::fs::copy(&file, to.join(file.file_name().unwrap())).unwrap();
+    }
+}
+
+#[test]
+fn an_older_copy_of_a_journal_is_the_same_log_in_the_same_epoch_and_said_to_be_another_history() {
+    let dir = tempfile::tempdir().unwrap();
+    let (meeting, journals) = (Meeting::new(), ["journal", "copy"].map(|name| dir.path().join(name)));
+    let (run, _client) = meeting.bank(&journals[0], 10);
+    run.kill();
+    copy(&journals[0], &journals[1]);
+    let (run, mut client) = meeting.bank(&journals[0], 5);
+    let mut first = meeting.follow(&["--from", "11", "--count", "5"]);
+    let last = first.line("5 events: ");
+    let log = between(&last, "next is 16 of epoch 2 of log ", " and reign ").to_string();
+    let reign = between(&last, " and reign ", ";").to_string();
+    assert_eq!((log.len(), reign.len()), (16, 16), "{last}");
+    let mut live = meeting.follow(&["--from", "11"]);
+    (11..=15).for_each(|number| assert!(live.line("event ").starts_with(&format!("event {number} "))));
+    // Where the history is the one of before, it is gone on with.
+    let after = |reign: Option<&str>, more: &[&str]| {
+        let reign = reign.map_or_else(Vec::new, |reign| vec!["--from-reign", reign]);
+        let cursor = ["--from", "16", "--from-epoch", "2", "--from-log", &log, "--count", "1"];
+        meeting.follow(&[&cursor[..], &reign, more].concat())
+    };
+    let mut own = after(Some(&reign), &[]);
+    pay(&mut client, 1);
+    own.line("event 16 ");
+    assert_eq!(own.end().2, Some(0));
+    live.line("event 16 ");
+    run.kill();
+
+    // The same log, the same epoch, the same numbers.
+    let (run, _client) = meeting.bank(&journals[1], 12);
+    let (output, errors, code) = live.end();
+    assert!(!output.contains("event 17 ") && output.contains(&format!(" and reign {reign}; ")), "{output}");
+    for word in
+        ["of epoch 2", &reign, "up to event 16: an older copy of the journal was started", "keep one of the two"]
+    {
+        assert!(errors.contains(word), "{word}: {errors}");
+    }
+    assert_eq!((code, errors.lines().count()), (Some(1), 2), "{errors}");
+    let (output, errors, code) = after(Some(&reign), &[]).end();
+    assert!(errors.contains(&format!("--from 16 of reign {reign}: CursorUnproven")), "{errors}");
+    assert!(code == Some(1) && !output.contains("event 16"), "{output}");
+    // Without it nobody notices.
+    let (output, _, code) = after(None, &["--json"]).end();
+    let last: serde_json::Value = serde_json::from_str(output.lines().last().unwrap()).unwrap();
+    assert_eq!((code, &last["log"], &last["next"]), (Some(0), &log[..].into(), &17.into()), "{output}");
+    let theirs = last["reign"].as_str().unwrap();
+    assert!(theirs.len() == 16 && theirs != reign, "{output}");
+    run.kill();
+
+    // Nor does it help it to be started once more.
+    let (_run, _client) = meeting.bank(&journals[1], 1);
+    let (output, errors, code) = after(Some(&reign), &[]).end();
+    assert!(errors.contains("CursorUnproven") && errors.contains(theirs), "{errors}");
+    assert!(code == Some(1) && !output.contains("event "), "{output}");
+    let mut again = after(Some(theirs), &[]);
+    again.line("event 16 ");
+    assert_eq!(again.end().2, Some(0));
 }
 
 /// What a follower says first, and that it says it once before it is ended.

@@ -73,13 +73,13 @@ impl LogPacket {
     }
 }
 
-/// The request that asks which log `stream` is of, and which reign of it `epoch` is.
+/// The request that asks which log `stream` is of, and which reign of it `epoch` is; of epoch 0, which no reign has, which log alone.
 ///
 /// # Panics
-/// Where no session can name the stream, or for epoch 0.
+/// Where no session can name the stream.
 pub fn ask_log_identity(stream: u32, epoch: u32) -> MoldRequest {
-    assert!(epoch > 0, "no reign has epoch 0");
-    MoldRequest { session: log_session(stream), sequence: epoch.into(), count: MESSAGES_WITH_REIGN }
+    let (sequence, count) = if epoch == LOG_EPOCH { (NUMBER, 1) } else { (epoch.into(), MESSAGES_WITH_REIGN) };
+    MoldRequest { session: log_session(stream), sequence, count }
 }
 
 /// What a datagram tells of `stream`'s log; none where it is no answer to [`ask_log_identity`].
@@ -176,6 +176,7 @@ mod tests {
     #[test]
     fn an_older_receiver_is_told_the_identity_alone() {
         let asks = MoldRequest { session: log_session(STREAM), sequence: 1, count: 1 };
+        assert_eq!(ask_log_identity(STREAM, LOG_EPOCH), asks);
         let packet = log_identity(&asks, NonZeroU64::new(5).unwrap(), |_| panic!("it did not ask"));
         assert_eq!(packet.bytes(), identity(5, None));
         let asks = ask_log_identity(STREAM, 3);
