@@ -191,8 +191,11 @@ impl<S: Service> Machine<S> {
     }
 }
 
+/// A number of each epoch, in order: that of its first public event, or its reign.
+type OfEpochs = Vec<(u64, u64)>;
+
 /// The tails section: earlier builds ended it with the sessions' events, or with where each epoch's public events begin.
-fn decode_tails(bytes: &[u8], tail_bytes_max: usize) -> Option<(Tails, [Vec<(u64, u64)>; 2])> {
+fn decode_tails(bytes: &[u8], tail_bytes_max: usize) -> Option<(Tails, [OfEpochs; 2])> {
     let mut reader = Reader::new(bytes);
     let tails = Tails::decode(&mut reader, tail_bytes_max)?;
     let mut of_epochs = [Vec::new(), Vec::new()];

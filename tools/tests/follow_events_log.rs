@@ -37,7 +37,11 @@ impl Reading {
         let mut line = String::new();
         while !line.starts_with(begins) {
             line.clear();
-            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "it ended before {begins:?}");
+            if self.output.read_line(&mut line).unwrap() == 0 {
+                let mut errors = String::new();
+                self.errors.read_to_string(&mut errors).unwrap();
+                panic!("it ended before {begins:?}: {errors}");
+            }
         }
         line
     }
@@ -188,8 +192,6 @@ fn an_older_copy_of_a_journal_is_the_same_log_in_the_same_epoch_and_said_to_be_a
     let log = between(&last, "next is 16 of epoch 2 of log ", " and reign ").to_string();
     let reign = between(&last, " and reign ", ";").to_string();
     assert_eq!((log.len(), reign.len()), (16, 16), "{last}");
-    let mut live = meeting.follow(&["--from", "11"]);
-    (11..=15).for_each(|number| assert!(live.line("event ").starts_with(&format!("event {number} "))));
     // Where the history is the one of before, it is gone on with.
     let after = |reign: Option<&str>, more: &[&str]| {
         let reign = reign.map_or_else(Vec::new, |reign| vec!["--from-reign", reign]);
@@ -200,7 +202,8 @@ fn an_older_copy_of_a_journal_is_the_same_log_in_the_same_epoch_and_said_to_be_a
     pay(&mut client, 1);
     own.line("event 16 ");
     assert_eq!(own.end().2, Some(0));
-    live.line("event 16 ");
+    let mut live = meeting.follow(&["--from", "11"]);
+    (11..=16).for_each(|number| assert!(live.line("event ").starts_with(&format!("event {number} "))));
     run.kill();
 
     // The same log, the same epoch, the same numbers.
