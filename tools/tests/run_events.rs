@@ -333,6 +333,7 @@ fn flags_that_do_not_belong_together_are_refused_in_one_line() {
     from(&["0"], &["--from"]);
     from(&["1", "--from-log", "0"], &["--from-log", "no log's identity"]);
     from(&["1", "--from-log", "+1"], &["--from-log", "no log's identity"]);
+    from(&["1", "--from-log", "1", "--from-reign", "2"], &["--from-epoch"]);
     refused(&["--events", feed, "--from-log", "1"], &["--from"]);
     refused(&["--events", feed, "--from", "5"], &["--events-repair"]);
     refused(&["--ring", "book", "--json"], &["--feed", "--events"]);
