@@ -25,7 +25,7 @@
 //! | `plots` | curves as SVG and PNG; needs the feature of that name |
 //! | `report` | runs and logs as one page |
 //! | [`links`] | an appliance's links and feeds, put back in order from captured datagrams |
-//! | `replay` | a capture, through an appliance's stages once more |
+//! | [`replay`] | a capture, through an appliance's stages once more |
 //! | [`capture`] | packets and datagrams out of pcap and pcapng files |
 //!
 //! Invariant: exit code 0 is success, 1 is a mismatch or a failure under way, 2 is a mistake in what was asked.
@@ -45,7 +45,7 @@ mod log;
 mod out;
 #[cfg(feature = "plots")]
 pub mod plots;
-mod replay;
+pub mod replay;
 mod report;
 mod service;
 mod snapshots;

@@ -85,6 +85,25 @@ fn a_hundred_packets_cut_out_are_named_and_taken_from_the_feed() {
     assert!(code == Some(1) && text.contains(&format!("{} inputs are missing", wanted.len())), "{text}");
     assert_same(&captured, &json, &text);
     assert_eq!(json["replay"]["commands_from_feed"], wanted.len() as u64);
+
+    // Without the feed, nothing has them: it goes as far as the first.
+    let mut starts = blocks.iter().map(|block| block.0);
+    let links = rewrite(&captured, "links-cut.pcapng", |_, found| {
+        let is_kept = !cut.contains(&starts.next().unwrap());
+        is_kept && found.is_none_or(|found| is_link(&appliance, &found))
+    });
+    let (code, text, json) = captured.replay(&links, &[]);
+    let (replay, first) = (&json["replay"], json["sessions"][0]["first"].as_u64().unwrap());
+    let (session, epoch) = (&json["sessions"][0]["session"], &json["sessions"][0]["client_epoch"]);
+    let named =
+        format!("input {} of session {session}, client epoch {epoch}, is missing, and no feed in it has it", wanted[0]);
+    assert!(code == Some(1) && text.contains(&format!("ENDED          {named}")), "{text}");
+    assert_eq!(
+        (&replay["commands"], &replay["first_difference"]),
+        (&(wanted[0] - first).into(), &Value::Null),
+        "{text}"
+    );
+    assert_eq!(&replay["egress"]["different"], &0, "{text}");
 }
 
 /// Changes the bytes of a datagram within its block.
@@ -106,13 +125,15 @@ fn the_first_event_that_differs_is_named() {
     let captured = Captured::by_demo();
     let appliance = captured.appliance();
     let mut events = Vec::new();
-    // The last byte of each tenth packet with events.
-    let mut count = 0;
+    // The last byte of each tenth packet with events that were not sent before: of copies, the first counts.
+    let (mut count, mut next) = (0, 0);
     let file = rewrite(&captured, "changed.pcapng", |block, found| {
         let Some(found) = found.filter(|found| found.source == appliance) else { return true };
         let Ok((_, Packet::Data(data))) = Packet::decode(&found.payload) else { return true };
-        count += 1;
-        if count % 10 == 5 {
+        let is_new = data.base_seq() >= next;
+        next = next.max(data.base_seq() + u32::from(data.count()));
+        count += u32::from(is_new);
+        if is_new && count % 10 == 5 {
             let last = data.messages().last().unwrap();
             let bytes = EventMessage::decode(last).unwrap().bytes();
             events.push((u64::from(data.base_seq()) + u64::from(data.count()) - 1, bytes));

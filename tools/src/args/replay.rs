@@ -78,6 +78,9 @@ pub struct ReplayArgs {
     pub bisect: Option<PathBuf>,
     /// A capture (pcap or pcapng): what it holds of an appliance is put back in order, replayed through the same stages, and compared;
     /// exit code 1 where inputs are missing or anything differs
+    ///
+    /// With the log's feed in it, its frames are the order, and have what the links lack. Without, the packets are: it goes as far as no input
+    /// is missing, a restart's losses are left out, and what can't be known (the state before it, the order between sessions) is said.
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
     /// The appliance's address in the capture; that of its first handshake where not given

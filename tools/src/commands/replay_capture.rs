@@ -173,7 +173,7 @@ pub fn run(args: &ReplayArgs, path: &Path, services: &[Box<dyn AnyService>]) -> 
         }
         (Ok(()), _) => Ok(()),
     };
-    let has_order = has_feed || pulled.inputs > 0 && pulled.missing_inputs == 0;
+    let has_order = has_feed || pulled.inputs > 0;
     let replayed = if has_order && !args.no_stages {
         if !path.is_file() {
             return Err(Failure::usage(format!(

@@ -29,6 +29,7 @@ struct EgressJson {
     not_captured: u64,
     outside_replay: u64,
     given_up: u64,
+    out_of_order: u64,
 }
 
 /// What a replay of a capture came to.
@@ -42,6 +43,8 @@ pub struct Replayed {
     commands: u64,
     commands_from_feed: u64,
     commands_not_sequenced: u64,
+    /// Without a feed: those that a restart of the appliance lost, and that were sent again.
+    commands_lost: u64,
     /// Marks in the feed whose hash of the outputs, and whose digest of the state, agree.
     marks_outputs: u64,
     marks_states: u64,
@@ -50,6 +53,8 @@ pub struct Replayed {
     replayed: Reports,
     captured: Reports,
     egress: EgressJson,
+    /// Without a feed: what can't be known, each in a line; a difference may come of it.
+    unknown: Vec<String>,
     /// Why it ended before the capture did.
     ended: Option<String>,
     first_difference: Option<String>,
@@ -74,7 +79,7 @@ pub fn replay(
         driver.set_last(Seq(last));
     }
     let mut datagrams = super::replay_capture::open(path)?;
-    let mut links = Links::new(known.listen());
+    let mut links = Links::again(known);
     let mut pace = Pace::new(args.speed, times.0, times.1);
     let (started, mut last_index) = (Instant::now(), 0);
     // Where it can't be read any further, the first look has said so.
@@ -101,7 +106,7 @@ pub fn replay(
         links.on_datagram(&datagram, |handed| driver.on_handed(&handed));
     }
     links.finish(last_index, |handed| driver.on_handed(&handed));
-    let replayed = Replayed::new(service, driver.finish(), started.elapsed().as_secs_f64());
+    let replayed = Replayed::new(service, known, driver.finish(), started.elapsed().as_secs_f64());
     Ok(Replayed { pace: pace.map(Pace::finish), ..replayed })
 }
 
@@ -133,9 +138,41 @@ fn rig<'a>(args: &ReplayArgs, known: &Links, service: &'a dyn AnyService) -> Res
     on_log(base, |log| service.rig_from(log, base, Seq(first.saturating_sub(1))))
 }
 
+/// What a replay without a feed can't know, the weightiest first.
+fn unknown(known: &Links, summary: &Summary) -> Vec<String> {
+    let mut unknown = Vec::new();
+    if let Some((session, events)) = known.begun_before() {
+        unknown.push(format!(
+            "session {session} had {events} events before the capture: without a feed, nothing tells the state that it begins with"
+        ));
+    }
+    if summary.egress.out_of_order > 0 {
+        let sessions = known.events().len();
+        unknown
+            .push(format!("the appliance took inputs of its {sessions} sessions in another order than the packets'"));
+    }
+    if let Some(log_seq) = known.first_unheard() {
+        unknown.push(format!("results from frame {log_seq} of the log on are of inputs that are not in the capture"));
+    }
+    let late: u64 = known.inputs().values().map(|stream| stream.figures().late).sum();
+    if late > 0 {
+        unknown.push(format!("{late} inputs come so late in it that their place among the others is lost"));
+    }
+    if let (Some(first), Some(last)) = (known.reigns().first(), known.reigns().last())
+        && first < last
+    {
+        let reigns = known.reigns().len();
+        unknown.push(format!(
+            "the appliance began anew in it, {reigns} reigns from {first} to {last}: it is replayed as one, without what they lost"
+        ));
+    }
+    unknown
+}
+
 impl Replayed {
-    fn new(service: &dyn AnyService, summary: Summary, seconds: f64) -> Self {
-        let Figures { compared, different, not_captured, outside, given_up } = summary.egress;
+    fn new(service: &dyn AnyService, known: &Links, summary: Summary, seconds: f64) -> Self {
+        let unknown = if summary.has_feed { Vec::new() } else { unknown(known, &summary) };
+        let Figures { compared, different, not_captured, outside, given_up, out_of_order } = summary.egress;
         let [replayed, captured] = summary.reports.map(|(reports, sha256)| Reports { reports, sha256 });
         let is_different = summary.halt.as_ref().is_some_and(Halt::is_difference);
         let halt = summary.halt.map(|halt| halt.to_string());
@@ -148,12 +185,14 @@ impl Replayed {
             commands: summary.commands,
             commands_from_feed: summary.commands_from_feed,
             commands_not_sequenced: summary.not_sequenced,
+            commands_lost: summary.lost,
             marks_outputs: summary.facts.compared.outputs,
             marks_states: summary.facts.compared.states,
             digest: summary.digest,
             replayed,
             captured,
-            egress: EgressJson { compared, different, not_captured, outside_replay: outside, given_up },
+            egress: EgressJson { compared, different, not_captured, outside_replay: outside, given_up, out_of_order },
+            unknown,
             first_difference: first.or_else(|| halt.clone().filter(|_| is_different)),
             ended: halt,
             seconds,
@@ -164,7 +203,10 @@ impl Replayed {
     /// A failure that names the first difference, or else why not all was replayed.
     pub fn verdict(&self, name: &str) -> Result<(), Failure> {
         match (&self.first_difference, &self.ended) {
-            (Some(difference), _) => Err(Failure::failed(format!("{name}: {difference}"))),
+            (Some(difference), _) => {
+                let why = self.unknown.first().map_or_else(String::new, |unknown| format!("; but {unknown}"));
+                Err(Failure::failed(format!("{name}: {difference}{why}")))
+            }
             (None, Some(ended)) => {
                 Err(Failure::failed(format!("{name}: replayed up to frame {} only: {ended}", self.seq)))
             }
@@ -191,15 +233,24 @@ impl Replayed {
                 self.marks_states
             )?;
         }
+        if self.commands_lost > 0 {
+            say!(
+                "commands       {} more that a restart of the appliance lost, and that were sent again",
+                self.commands_lost
+            )?;
+        }
+        self.unknown.iter().try_for_each(|unknown| say!("unknown        {unknown}"))?;
         self.digest.as_ref().map_or(Ok(()), |digest| say!("digest         {digest}"))?;
         for (title, reports) in [("replayed", &self.replayed), ("captured", &self.captured)] {
             say!("{title:14} {} reports, sha256 {}", reports.reports, reports.sha256)?;
         }
-        let EgressJson { compared, different, not_captured, outside_replay, given_up } = &self.egress;
+        let EgressJson { compared, different, not_captured, outside_replay, given_up, out_of_order } = &self.egress;
         say!("egress         {compared} messages compared, {different} differ; {not_captured} not captured")?;
-        for (count, what) in
-            [(outside_replay, "captured of frames that were not replayed"), (given_up, "too far apart to be compared")]
-        {
+        for (count, what) in [
+            (outside_replay, "captured of frames that were not replayed"),
+            (given_up, "too far apart to be compared"),
+            (out_of_order, "that the appliance made earlier than the order of the packets has them"),
+        ] {
             if *count > 0 {
                 say!("egress         {count} {what}")?;
             }

@@ -1,18 +1,18 @@
 //! From datagrams to inputs in order.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
 
 use ticktape::feed::{FeedSession, MoldPacket, SessionName};
 use ticktape::link::serial::extend;
-use ticktape::link::{EventMessage, Identity, Packet, Welcome};
+use ticktape::link::{Data, EventMessage, Identity, Packet, Welcome};
 use ticktape::payload::EpochChange;
 use ticktape_core::{Frame, Kind};
 
 use super::stream::{Deliver, Stream};
 use super::wire_to_wire::WireToWire;
-use super::{KEPT_BYTES_MAX, STREAMS_MAX};
+use super::{EARLY_RESULTS_MAX, KEPT_BYTES_MAX, STREAMS_MAX};
 use crate::capture::Datagram;
 
 /// A client's command, in its turn.
@@ -50,6 +50,8 @@ pub enum Handed<'a> {
         session: u64,
         /// Its number.
         number: u64,
+        /// The number of the packet that made it its turn.
+        index: u64,
         /// As it stands on the link.
         message: &'a [u8],
     },
@@ -123,6 +125,12 @@ pub struct Links {
     inputs: BTreeMap<(u64, u32), Stream>,
     /// The latest reign that each session was welcomed in.
     reigns: BTreeMap<u64, u32>,
+    /// All reigns that a session was welcomed in.
+    all_reigns: BTreeSet<u32>,
+    /// The first session that had events before the capture, and how many.
+    begun_before: Option<(u64, u64)>,
+    /// Results that came before their input: its session and number, and their seq in the log.
+    early_results: BTreeMap<(u64, u64), u64>,
     events: BTreeMap<u64, Stream>,
     feeds: BTreeMap<SessionName, Feed>,
     counts: Counts,
@@ -140,6 +148,9 @@ impl Links {
             listen,
             inputs: BTreeMap::new(),
             reigns: BTreeMap::new(),
+            all_reigns: BTreeSet::new(),
+            begun_before: None,
+            early_results: BTreeMap::new(),
             events: BTreeMap::new(),
             feeds: BTreeMap::new(),
             counts: Counts::default(),
@@ -147,6 +158,22 @@ impl Links {
             streams: 0,
             room: KEPT_BYTES_MAX,
         }
+    }
+
+    /// For another look at the same capture, which knows from the first on where each stream begins.
+    pub fn again(known: &Links) -> Self {
+        let mut links = Self::new(known.listen);
+        let begun = |stream: &Stream| {
+            let mut again = Stream::default();
+            stream.figures().first.into_iter().for_each(|first| again.begin(first));
+            again
+        };
+        links.inputs = known.inputs.iter().map(|(&key, stream)| (key, begun(stream))).collect();
+        links.events = known.events.iter().map(|(&key, stream)| (key, begun(stream))).collect();
+        let feed = |feed: &Feed| Feed { stream: begun(&feed.stream), ..Feed::default() };
+        links.feeds = known.feeds.iter().map(|(&name, known)| (name, feed(known))).collect();
+        links.streams = known.streams;
+        links
     }
 
     /// The appliance's address, once that is known.
@@ -162,6 +189,29 @@ impl Links {
     /// From packets with commands to the first results of these.
     pub fn wire_to_wire(&self) -> &WireToWire {
         &self.wire_to_wire
+    }
+
+    /// The reigns of the appliance that a session was welcomed in.
+    pub fn reigns(&self) -> &BTreeSet<u32> {
+        &self.all_reigns
+    }
+
+    /// The first session that had events before the capture, and how many.
+    pub fn begun_before(&self) -> Option<(u64, u64)> {
+        self.begun_before
+    }
+
+    /// Where in the log the first input stands that is known by its result alone: it comes before or after all that the capture has of its
+    /// session.
+    pub fn first_unheard(&self) -> Option<u64> {
+        let unheard =
+            self.early_results.iter().filter(|&(&(session, client_seq), _)| !self.accounts_for(session, client_seq));
+        unheard.map(|(_, &log_seq)| log_seq).min()
+    }
+
+    fn accounts_for(&self, session: u64, client_seq: u64) -> bool {
+        let mut streams = self.inputs.range((session, 0)..=(session, u32::MAX));
+        streams.any(|(_, stream)| stream.accounts_for(client_seq))
     }
 
     /// Inputs by session and client epoch.
@@ -187,9 +237,8 @@ impl Links {
 
     /// Feeds that are public events of this appliance: a reign of its log, or of its links, is in their names.
     pub fn event_feeds(&self) -> impl Iterator<Item = (FeedSession, &Feed)> {
-        let is_reign = |epoch| {
-            self.reigns.values().any(|reign| *reign == epoch) || self.log_feeds().any(|(log, _)| log.epoch() == epoch)
-        };
+        let is_reign =
+            |epoch| self.all_reigns.contains(&epoch) || self.log_feeds().any(|(log, _)| log.epoch() == epoch);
         let named = self.feeds.iter().filter_map(|(name, feed)| Some((FeedSession::parse(name).ok()?, feed)));
         named.filter(move |(session, feed)| {
             feed.frames == 0 && feed.stream.figures().messages > 0 && is_reign(session.epoch())
@@ -234,7 +283,9 @@ impl Links {
             stream.finish(&mut self.room, &mut deliver);
         }
         for (&session, stream) in &mut self.events {
-            let mut deliver = |number: u64, message: &[u8]| on_handed(Handed::Event { session, number, message });
+            let mut deliver = |number: u64, message: &[u8]| {
+                on_handed(Handed::Event { session, number, index, message });
+            };
             stream.finish(&mut self.room, &mut deliver);
         }
         for (name, Feed { stream, frames, begun }) in &mut self.feeds {
@@ -258,6 +309,16 @@ impl Links {
         }
         for event in data.messages().filter_map(EventMessage::decode).filter(|event| event.client_seq > 0) {
             self.wire_to_wire.on_result(key, event.client_seq, time_ns);
+        }
+    }
+
+    /// Notes results whose input has not come: it may never do.
+    fn note_early(&mut self, session: u64, data: &Data<'_>) {
+        for event in data.messages().filter_map(EventMessage::decode).filter(|event| event.client_seq > 0) {
+            if !self.accounts_for(session, event.client_seq) && self.early_results.len() < EARLY_RESULTS_MAX {
+                let log_seq = self.early_results.entry((session, event.client_seq)).or_insert(event.log_seq);
+                *log_seq = event.log_seq.min(*log_seq);
+            }
         }
     }
 
@@ -291,9 +352,12 @@ impl Links {
         match packet {
             Packet::Welcome(welcome) => self.on_welcome(index, identity, welcome, on_handed),
             Packet::Refuse(_) => self.counts.refused += 1,
-            Packet::Data(data) => self.with_events(identity.session, index, on_handed, |stream, room, deliver| {
-                each_message(stream, data.base_seq(), data.messages(), room, deliver);
-            }),
+            Packet::Data(data) => {
+                self.note_early(identity.session, &data);
+                self.with_events(identity.session, index, on_handed, |stream, room, deliver| {
+                    each_message(stream, data.base_seq(), data.messages(), room, deliver);
+                });
+            }
             Packet::Ack(ack) | Packet::SelectiveAck(ack, _) => {
                 self.with_inputs(key, index, on_handed, |stream, _, _| {
                     stream
@@ -309,20 +373,26 @@ impl Links {
         let key = (identity.session, identity.client_epoch);
         let reign = self.reigns.get(&identity.session).copied();
         let is_new_reign = reign.is_some_and(|reign| reign < identity.appliance_epoch);
+        if self.all_reigns.len() < STREAMS_MAX {
+            self.all_reigns.insert(identity.appliance_epoch);
+        }
+        if reign.is_none() && welcome.next_event > 1 && self.begun_before.is_none() {
+            self.begun_before = Some((identity.session, welcome.next_event - 1));
+        }
         if reign.is_some() || self.reigns.len() < STREAMS_MAX {
             self.reigns.insert(identity.session, identity.appliance_epoch.max(reign.unwrap_or(0)));
         }
         self.with_inputs(key, index, on_handed, |stream, room, _| {
             stream.begin(welcome.received_next);
             if is_new_reign {
-                stream.take_back(welcome.received_next, room);
+                stream.take_back(index, welcome.received_next, room);
             }
             stream.on_claim(index, welcome.received_next);
         });
         self.with_events(identity.session, index, on_handed, |stream, room, _| {
             stream.begin(welcome.first_event);
             if is_new_reign {
-                stream.take_back(welcome.next_event, room);
+                stream.take_back(index, welcome.next_event, room);
             }
         });
     }
@@ -352,7 +422,7 @@ impl Links {
     ) {
         let opened = open(&mut self.events, session, &mut self.streams, &mut self.counts.beyond_streams);
         let Some(stream) = opened else { return };
-        let mut deliver = |number: u64, message: &[u8]| on_handed(Handed::Event { session, number, message });
+        let mut deliver = |number: u64, message: &[u8]| on_handed(Handed::Event { session, number, index, message });
         stream.settle(index, &mut self.room, &mut deliver);
         work(stream, &mut self.room, &mut deliver);
     }
@@ -385,6 +455,9 @@ impl Links {
         let (MoldPacket::Messages { sequence, .. }
         | MoldPacket::Heartbeat { sequence, .. }
         | MoldPacket::EndOfSession { sequence, .. }) = packet;
+        if matches!(packet, MoldPacket::Messages { .. }) {
+            stream.guess(sequence);
+        }
         stream.on_claim(index, sequence);
         if let MoldPacket::Messages { messages, .. } = packet {
             for (seq, message) in (sequence..).zip(messages) {

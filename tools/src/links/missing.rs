@@ -49,6 +49,19 @@ impl Missing {
         true
     }
 
+    /// Takes out all from `number` on.
+    pub fn cut(&mut self, number: u64) {
+        drop(self.ranges.split_off(&number));
+        if let Some(mut last) = self.ranges.last_entry().filter(|last| *last.get() > number) {
+            *last.get_mut() = number;
+        }
+    }
+
+    /// The first number of a range that is kept.
+    pub fn first(&self) -> Option<u64> {
+        self.ranges.first_key_value().map(|(&start, _)| start)
+    }
+
     /// How many numbers there are.
     pub fn count(&self) -> u64 {
         self.ranges.iter().fold(self.beyond, |sum, (start, end)| sum.saturating_add(end - start))

@@ -31,6 +31,8 @@ pub const STREAMS_MAX: usize = 4_096;
 pub const KEPT_BYTES_MAX: usize = 64 << 20;
 /// Ranges of missing numbers that are kept of a stream; those beyond are counted.
 pub const RANGES_MAX: usize = 16_384;
+/// Results that are kept until their input comes: those of a window of commands, as far as a recorder may swap packets.
+pub const EARLY_RESULTS_MAX: usize = 65_536;
 /// Packets after which an acknowledgement is believed to come after what it acknowledges: a recorder with several taps may swap
 /// neighbours.
 pub const SETTLE_PACKETS: u64 = 256;

@@ -9,6 +9,9 @@ use super::missing::Missing;
 /// What it takes to keep a message beside its bytes, about.
 const KEPT_OVERHEAD_BYTES: usize = 64;
 
+/// Reigns of which it is known what of a stream they lost: more than anybody restarts an appliance within one capture.
+const LOSSES_MAX: usize = 256;
+
 /// What stands beyond a gap.
 #[derive(Clone, Debug)]
 enum Kept {
@@ -56,6 +59,10 @@ pub struct Stream {
     claimed: Option<(u64, u64)>,
     /// The same, said since.
     claimed_since: Option<u64>,
+    /// Where the messages begin was told by a message alone: others may come that were before it.
+    is_guessed: bool,
+    /// In which packet it was told that the messages from a number on were lost.
+    losses: Vec<(u64, u64)>,
 }
 
 /// What is handed on, with its number.
@@ -78,6 +85,23 @@ impl Stream {
         first.is_some_and(|first| first <= number) && *next > Some(number) && !missing.contains(number)
     }
 
+    /// Whether this number is of those that the capture could have had, or comes before where it was told to begin.
+    pub fn accounts_for(&self, number: u64) -> bool {
+        let Figures { first, next, .. } = &self.figures;
+        *next > Some(number) && (*first <= Some(number) || !self.is_guessed)
+    }
+
+    /// Whether the message of this number, handed on in packet `index`, was lost by the peer later on.
+    pub fn is_taken_back(&self, number: u64, index: u64) -> bool {
+        self.losses.iter().any(|&(at, from)| at >= index && from <= number)
+    }
+
+    /// It goes on with this number, as a message says, if nothing told yet where it stands.
+    pub fn guess(&mut self, next: u64) {
+        self.is_guessed |= self.figures.next.is_none();
+        self.begin(next);
+    }
+
     /// It goes on with this number, if nothing told yet where it stands.
     pub fn begin(&mut self, next: u64) {
         if self.figures.next.is_none() {
@@ -85,11 +109,16 @@ impl Stream {
         }
     }
 
-    /// What came from `next` on was lost by the peer, and will come again.
-    pub fn take_back(&mut self, next: u64, room: &mut usize) {
+    /// What came from `next` on was lost by the peer, and will come again: so packet `index` says.
+    pub fn take_back(&mut self, index: u64, next: u64, room: &mut usize) {
         let Some(reached) = self.figures.next.filter(|reached| next < *reached) else { return };
+        let next = next.max(self.figures.first.unwrap_or(0));
         self.figures.taken_back += reached - next;
         self.figures.next = Some(next);
+        self.figures.missing.cut(next);
+        if self.losses.len() < LOSSES_MAX {
+            self.losses.push((index, next));
+        }
         (self.claimed, self.claimed_since) = (None, None);
         while let Some((_, kept)) = self.kept.pop_first() {
             *room += kept.bytes();
@@ -98,10 +127,14 @@ impl Stream {
 
     /// A message. `room` is what all streams may still keep, in bytes.
     pub fn on_message(&mut self, seq: u64, message: &[u8], room: &mut usize, deliver: Deliver<'_>) {
-        self.begin(seq);
+        self.guess(seq);
         loop {
             let next = self.figures.next.expect("it has begun");
             if seq < next {
+                if let Some(first) = self.figures.first.filter(|first| self.is_guessed && seq < *first) {
+                    self.figures.first = Some(seq);
+                    self.figures.missing.add(seq..first);
+                }
                 if self.figures.missing.take(seq) {
                     self.figures.late += 1;
                     self.figures.messages += 1;

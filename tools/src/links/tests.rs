@@ -323,6 +323,46 @@ fn what_a_reign_lost_is_taken_anew() {
 }
 
 #[test]
+fn what_a_reign_lost_is_told_apart_from_what_came_in_its_place() {
+    let mut captured = Captured::new();
+    captured.hello(1);
+    captured.welcome(1, (1, 1));
+    captured.inputs(1, 3);
+    captured.inputs(5, 1);
+    for _ in 0..3 {
+        captured.ack(6);
+        captured.settle();
+    }
+    let before = captured.index;
+    captured.identity.appliance_epoch = 4;
+    captured.welcome(3, (1, 1));
+    captured.inputs(3, 3);
+    captured.finish();
+    assert_eq!(captured.numbers(), [1, 2, 3, 5, 3, 4, 5]);
+    // The fourth was missing only of what was lost.
+    assert_eq!(captured.figures().missing.count(), 0);
+    let stream = &captured.links.inputs()[&(SESSION, captured.identity.client_epoch)];
+    let is_taken_back = |number| (stream.is_taken_back(number, before), stream.is_taken_back(number, captured.index));
+    assert_eq!([2, 3, 5].map(is_taken_back), [(false, false), (true, false), (true, false)]);
+    assert!(captured.links.reigns().iter().eq(&[3, 4]));
+}
+
+#[test]
+fn what_comes_before_the_first_that_came_is_not_lost_where_nothing_told_the_beginning() {
+    let mut captured = Captured::new();
+    captured.inputs(4, 1);
+    captured.inputs(2, 1);
+    captured.finish();
+    assert_eq!(captured.numbers(), [4, 2]);
+    assert_eq!((captured.figures().first, ranges(&captured.figures().missing)), (Some(2), vec![(3, 4)]));
+    let mut captured = Captured::new();
+    captured.hello(4);
+    captured.inputs(2, 1);
+    captured.finish();
+    assert_eq!((captured.numbers().len(), captured.figures().first), (0, Some(4)), "it was told");
+}
+
+#[test]
 fn a_capture_that_begins_in_the_midst_counts_from_there() {
     let mut captured = Captured::new();
     captured.inputs(1 << 20, 2);

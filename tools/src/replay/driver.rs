@@ -13,7 +13,7 @@ use ticktape::{Frame, Kind, Seq};
 use super::WAITING_BYTES_MAX;
 use super::egress::{Egress, EventDifference, Figures, Stream};
 use super::rig::{AnyRig, Output, RigError};
-use crate::links::{Handed, Input, Links};
+use crate::links::{Figures as StreamFigures, Handed, Input, Links};
 use crate::service::{AnyService, StateFacts};
 
 /// What it takes to keep a message beside its bytes, about.
@@ -37,6 +37,15 @@ pub enum Halt {
         seq: Seq,
         /// The reign.
         epoch: u32,
+    },
+    /// Without a feed: the capture lacks an input, and nothing else has it.
+    MissingInput {
+        /// Whose.
+        session: u64,
+        /// The client's incarnation.
+        client_epoch: u32,
+        /// Its number.
+        client_seq: u64,
     },
     /// So many bytes of frames wait that the one before them is given up.
     TooFarApart(Seq),
@@ -66,6 +75,10 @@ impl fmt::Display for Halt {
             Halt::TakenBack { seq, epoch } => {
                 write!(f, "reign {epoch} begins with frame {seq}, which took back what was applied from there on")
             }
+            Halt::MissingInput { session, client_epoch, client_seq } => write!(
+                f,
+                "input {client_seq} of session {session}, client epoch {client_epoch}, is missing, and no feed in it has it"
+            ),
             Halt::TooFarApart(seq) => {
                 write!(f, "frame {seq} does not come within {WAITING_BYTES_MAX} bytes of those after it")
             }
@@ -89,6 +102,8 @@ pub struct Summary {
     pub commands_from_feed: u64,
     /// Captured commands that were not sequenced while it was captured, as far as it can be told.
     pub not_sequenced: u64,
+    /// Without a feed: captured commands that the appliance lost in a restart; most are sent again.
+    pub lost: u64,
     /// SHA-256 of the state; `None` where the service failed.
     pub digest: Option<String>,
     /// What else is known of the state.
@@ -125,6 +140,7 @@ pub struct Driver<'a> {
     sequenced: u64,
     from_feed: u64,
     not_sequenced: u64,
+    lost: u64,
 }
 
 impl<'a> Driver<'a> {
@@ -157,6 +173,7 @@ impl<'a> Driver<'a> {
             sequenced: 0,
             from_feed: 0,
             not_sequenced: 0,
+            lost: 0,
         }
     }
 
@@ -189,7 +206,11 @@ impl<'a> Driver<'a> {
     pub fn on_handed(&mut self, handed: &Handed<'_>) {
         let is_over = self.is_over();
         match *handed {
-            Handed::Event { session, number, message } => {
+            Handed::Event { session, number, index, message } => {
+                let stream = self.known.events().get(&session);
+                if stream.is_some_and(|stream| stream.is_taken_back(number, index)) {
+                    return self.egress.on_lost();
+                }
                 self.egress.on_theirs(Stream::Session(session), number, message);
             }
             Handed::Feed { name, number, message } => self.on_feed(name, number, message),
@@ -222,6 +243,7 @@ impl<'a> Driver<'a> {
             commands: self.sequenced,
             commands_from_feed: self.from_feed,
             not_sequenced: self.not_sequenced,
+            lost: self.lost,
             digest: (!has_failed).then(|| self.rig.digest()),
             facts: self.rig.facts(),
             halt: self.halt,
@@ -234,6 +256,12 @@ impl<'a> Driver<'a> {
     fn on_feed(&mut self, name: &[u8; 10], number: u64, message: &[u8]) {
         let Ok(session) = FeedSession::parse(name) else { return };
         if self.known.event_feeds().any(|(other, _)| other == session) {
+            let is_later = |other: FeedSession| other.stream() == session.stream() && other.epoch() > session.epoch();
+            let mut later = self.known.event_feeds().filter(|(other, _)| is_later(*other));
+            // A later reign took the number anew, or tells the same once more.
+            if later.any(|(_, feed)| feed.stream.holds(number)) {
+                return self.egress.on_lost();
+            }
             self.egress.on_theirs(Stream::Public, number, message);
             return;
         }
@@ -351,11 +379,23 @@ impl<'a> Driver<'a> {
         let egress = &mut self.egress;
         let halt = self.rig.hello(self.now, session, first_seq, &mut |output| egress.on_ours(&output)).err();
         self.halt = self.halt.take().or(halt.map(Halt::Rig));
+        self.stop_before(session, first_seq);
     }
 
     fn on_input(&mut self, input: &Input<'_>) {
+        let session = (input.session, input.client_epoch);
+        let stream = self.known.inputs().get(&session);
+        if stream.is_some_and(|stream| stream.is_taken_back(input.client_seq, input.index)) {
+            self.lost += 1;
+            return;
+        }
         self.begin();
-        let (egress, session) = (&mut self.egress, (input.session, input.client_epoch));
+        // Numbers that never come may lie before one that is missing.
+        self.stop_before(session, input.client_seq.saturating_sub(1));
+        if self.is_over() {
+            return;
+        }
+        let egress = &mut self.egress;
         let on_output = &mut |output: Output<'_>| egress.on_ours(&output);
         match self.rig.input(self.now, session, input.client_seq, input.command, on_output) {
             Ok(true) => self.sequenced += 1,
@@ -363,6 +403,16 @@ impl<'a> Driver<'a> {
             Err(error) => {
                 self.halt.get_or_insert(Halt::Rig(error));
             }
+        }
+        self.stop_before(session, input.client_seq + 1);
+    }
+
+    /// Ends it where this input would come next and is missing: whatever comes after it was made with it.
+    fn stop_before(&mut self, (session, client_epoch): (u64, u32), client_seq: u64) {
+        let is_missing = |figures: &StreamFigures| figures.missing.contains(client_seq);
+        let known = self.known.inputs().get(&(session, client_epoch));
+        if self.halt.is_none() && known.is_some_and(|stream| is_missing(stream.figures())) {
+            self.halt = Some(Halt::MissingInput { session, client_epoch, client_seq });
         }
     }
 }

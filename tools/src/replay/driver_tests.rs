@@ -3,7 +3,7 @@
 use std::net::SocketAddrV4;
 
 use ticktape::feed::{FeedSession, Packer};
-use ticktape::link::{EventMessage, Hello, Identity, Packet, Sender, SenderConfig};
+use ticktape::link::{EventMessage, Hello, Identity, Packet, Sender, SenderConfig, Tier, Welcome};
 use ticktape::machine::{Machine, Progress, StepLimits};
 use ticktape::payload::{EpochChange, Origin, encode_session_open};
 use ticktape::{Ctx, Encode, Frame, Kind, Seq, Service, SessionId, Target, TimerId, Timestamp};
@@ -59,6 +59,7 @@ impl Service for Sum {
 struct Capture {
     machine: Machine<Sum>,
     epoch: u32,
+    session: u64,
     time_ns: u64,
     packets: Vec<(u64, &'static str, &'static str, Vec<u8>)>,
 }
@@ -66,7 +67,7 @@ struct Capture {
 impl Capture {
     fn new() -> Self {
         let machine = Machine::genesis(&(), StepLimits::default());
-        Capture { machine, epoch: 0, time_ns: 1_000 * MS, packets: Vec::new() }
+        Capture { machine, epoch: 0, session: SESSION, time_ns: 1_000 * MS, packets: Vec::new() }
     }
 
     fn packet(&mut self, from: &'static str, to: &'static str, payload: Vec<u8>) {
@@ -106,7 +107,7 @@ impl Capture {
     }
 
     fn identity(&self) -> Identity {
-        Identity { session: SESSION, client_epoch: 1, appliance_epoch: self.epoch }
+        Identity { session: self.session, client_epoch: 1, appliance_epoch: self.epoch }
     }
 
     fn data(&self, number: u64, message: &[u8]) -> Vec<u8> {
@@ -131,6 +132,12 @@ impl Capture {
     }
 
     fn hello(&mut self) {
+        self.says_hello();
+        self.frame(Kind::SessionOpen, &encode_session_open(SessionId(self.session), 1, 1));
+    }
+
+    /// The packet alone, as after a restart of the appliance.
+    fn says_hello(&mut self) {
         let hello = Hello {
             nonce: 1,
             resume_next: 1,
@@ -144,15 +151,54 @@ impl Capture {
         let len = Packet::Hello(hello).encode(&self.identity(), &mut bytes).unwrap();
         bytes.truncate(len);
         self.packet("10.0.0.2:5000", "10.0.0.1:7001", bytes);
-        self.frame(Kind::SessionOpen, &encode_session_open(SessionId(SESSION), 1, 1));
+    }
+
+    /// The appliance has the session's inputs before `received_next`, and its events before `next_event`.
+    fn welcome(&mut self, received_next: u64, next_event: u64) {
+        let welcome = Welcome {
+            nonce: 1,
+            committed_next: received_next,
+            received_next,
+            first_event: next_event,
+            next_event,
+            window: 100,
+            datagram_bytes_max: 1472,
+            schema: Sum::SCHEMA_VERSION,
+            tier: Tier::Local,
+        };
+        let mut bytes = vec![0; 1472];
+        let len = Packet::Welcome(welcome).encode(&self.identity(), &mut bytes).unwrap();
+        bytes.truncate(len);
+        self.packet("10.0.0.1:7001", "10.0.0.2:5000", bytes);
     }
 
     fn input(&mut self, client_seq: u64, number: i64) {
-        let command = number.to_bytes();
-        let data = self.data(client_seq, &command);
+        self.sends(client_seq, number);
+        self.sequences(client_seq, number);
+    }
+
+    fn sends(&mut self, client_seq: u64, number: i64) {
+        let data = self.data(client_seq, &number.to_bytes());
         self.packet("10.0.0.2:5000", "10.0.0.1:7001", data);
-        let origin = Origin { session: SessionId(SESSION), client_epoch: 1, client_seq };
-        self.frame(Kind::SessionInput, &[&origin.encode()[..], &command].concat());
+    }
+
+    fn sequences(&mut self, client_seq: u64, number: i64) {
+        let origin = Origin { session: SessionId(self.session), client_epoch: 1, client_seq };
+        self.frame(Kind::SessionInput, &[&origin.encode()[..], &number.to_bytes()].concat());
+    }
+
+    /// Without the feed of the log.
+    fn links_alone(mut self) -> Self {
+        self.packets.retain(|packet| packet.2 != "239.1.1.1:7100");
+        self
+    }
+
+    /// Without the packet of this input.
+    fn without_input(mut self, client_seq: u64, number: i64) -> Self {
+        let (data, all) = (self.data(client_seq, &number.to_bytes()), self.packets.len());
+        self.packets.retain(|packet| packet.3 != data);
+        assert_eq!(self.packets.len(), all - 1);
+        self
     }
 
     /// Two looks at it, as the command takes them.
@@ -162,7 +208,7 @@ impl Capture {
         self.each(&mut known, &mut |_, _| {});
         let mut driver = Driver::new(&known, &service, service.rig());
         driver.set_last(until.map_or(Seq::MAX, Seq));
-        self.each(&mut Links::new(known.listen()), &mut |time_ns, handed| {
+        self.each(&mut Links::again(&known), &mut |time_ns, handed| {
             driver.on_time(time_ns);
             driver.on_handed(&handed);
         });
@@ -286,30 +332,92 @@ fn without_a_feed_the_packets_are_the_order_and_timers_fire_by_their_times() {
     let mut capture = Capture::new();
     capture.reign(1);
     capture.hello();
+    capture.welcome(1, 1);
     capture.input(1, 100);
     capture.time_ns += 10 * MS;
     capture.input(2, 5);
-    // The log's feed goes; an acknowledgement of the appliance's still tells the reign of the public events.
-    let log = |packet: &(u64, &str, &str, Vec<u8>)| packet.2 == "239.1.1.1:7100";
-    capture.packets.retain(|packet| !log(packet));
-    let welcome = ticktape::link::Welcome {
-        nonce: 1,
-        committed_next: 1,
-        received_next: 1,
-        first_event: 1,
-        next_event: 1,
-        window: 100,
-        datagram_bytes_max: 1472,
-        schema: Sum::SCHEMA_VERSION,
-        tier: ticktape::link::Tier::Local,
-    };
-    let mut bytes = vec![0; 1472];
-    let len = Packet::Welcome(welcome).encode(&capture.identity(), &mut bytes).unwrap();
-    bytes.truncate(len);
-    let at = capture.packets[0].0;
-    capture.packets.insert(1, (at, "10.0.0.1:7001", "10.0.0.2:5000", bytes));
+    let capture = capture.links_alone();
     let summary = capture.replay(None);
     assert_eq!((summary.has_feed, summary.halt, summary.first_difference), (false, None, None));
     assert_eq!((summary.egress.compared, summary.egress.not_captured), (5, 0));
     assert_eq!((summary.commands, summary.digest), (2, Some(capture.machine.digest())));
+}
+
+/// Both clients' answers were let out at tier `memory`, then the appliance lost the second input of one: it is sent again, after the other's.
+#[test]
+fn without_a_feed_what_a_restart_lost_is_replayed_as_it_was_taken_in_the_end() {
+    let mut capture = Capture::new();
+    capture.reign(1);
+    capture.hello();
+    capture.welcome(1, 1);
+    capture.session = SESSION + 1;
+    capture.hello();
+    capture.welcome(1, 1);
+    capture.input(1, 40);
+    capture.session = SESSION;
+    capture.input(1, 5);
+    let lost = capture.machine.applied().0 + 1;
+    capture.sends(2, 6);
+    let answer = [&EventMessage::head(lost, 2)[..], &6_i64.to_bytes()].concat();
+    let answer = capture.data(2, &answer);
+    capture.packet("10.0.0.1:7001", "10.0.0.2:5000", answer);
+    capture.packet("10.0.0.1:9", "239.1.1.2:7200", mold(2, 1, 3, &51_i64.to_bytes()));
+    capture.reign(2);
+    capture.session = SESSION + 1;
+    capture.says_hello();
+    capture.welcome(2, 2);
+    capture.input(2, 70);
+    capture.session = SESSION;
+    capture.says_hello();
+    capture.welcome(2, 2);
+    capture.input(2, 6);
+    let capture = capture.links_alone();
+    let summary = capture.replay(None);
+    assert_eq!((summary.halt, summary.first_difference), (None, None));
+    assert_eq!((summary.commands, summary.lost, summary.digest), (4, 1, Some(capture.machine.digest())));
+    // Four answers and four sums; the answer and the sum that were lost are compared with nothing.
+    let egress = summary.egress;
+    assert_eq!((egress.compared, egress.outside, egress.not_captured, egress.out_of_order), (8, 2, 0, 0));
+}
+
+#[test]
+fn without_a_feed_a_replay_goes_as_far_as_no_input_is_missing() {
+    let three = || {
+        let mut capture = Capture::new();
+        capture.reign(1);
+        capture.hello();
+        capture.welcome(1, 1);
+        (1..4).for_each(|number| capture.input(number, 2 * number as i64));
+        capture.links_alone()
+    };
+    let summary = three().without_input(2, 4).replay(None);
+    let missing = Halt::MissingInput { session: SESSION, client_epoch: 1, client_seq: 2 };
+    assert_eq!((summary.halt, summary.first_difference, summary.commands), (Some(missing), None, 1));
+    assert_eq!((summary.egress.compared, summary.egress.outside), (2, 4));
+    let first = three().without_input(1, 2).replay(None);
+    assert_eq!((first.commands, first.egress.compared, first.egress.different), (0, 0, 0));
+    assert!(first.halt.unwrap().to_string().starts_with("input 1 of session 7, client epoch 1, is missing"));
+    // Nothing but its result tells of the last.
+    let last = three().without_input(3, 6).replay(None);
+    assert_eq!((last.halt, last.first_difference, last.commands), (None, None, 2));
+    assert_eq!((last.egress.compared, last.egress.outside), (4, 2));
+}
+
+#[test]
+fn without_a_feed_another_order_than_the_packets_is_noticed() {
+    let mut capture = Capture::new();
+    capture.reign(1);
+    capture.hello();
+    capture.welcome(1, 1);
+    capture.session = SESSION + 1;
+    capture.hello();
+    capture.welcome(1, 1);
+    capture.sends(1, 6);
+    capture.session = SESSION;
+    capture.input(1, 5);
+    capture.session = SESSION + 1;
+    capture.sequences(1, 6);
+    let summary = capture.links_alone().replay(None);
+    assert_eq!((summary.egress.out_of_order, summary.egress.different), (1, 1));
+    assert_eq!(summary.first_difference.unwrap().stream, Stream::Public);
 }

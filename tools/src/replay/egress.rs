@@ -74,6 +74,8 @@ pub struct Figures {
     pub outside: u64,
     /// Messages, of either side, for which there was no room while they waited for each other.
     pub given_up: u64,
+    /// Without a feed: events that the appliance had made before the one that the replay made just before them.
+    pub out_of_order: u64,
 }
 
 #[derive(Debug)]
@@ -96,6 +98,10 @@ pub struct Egress<'a> {
     theirs_bytes: usize,
     figures: Figures,
     first: Option<EventDifference>,
+    /// Without a feed: from which frame of the log on inputs are not in the capture.
+    unheard: Option<u64>,
+    /// The latest frame of the appliance's log whose event was compared.
+    latest: u64,
     ours_reports: Box<dyn AnyReports + 'a>,
     theirs_reports: Box<dyn AnyReports + 'a>,
 }
@@ -119,6 +125,8 @@ impl<'a> Egress<'a> {
             theirs_bytes: 0,
             figures: Figures::default(),
             first: None,
+            unheard: if with_log_seqs { None } else { known.first_unheard() },
+            latest: 0,
             ours_reports,
             theirs_reports,
         }
@@ -162,6 +170,11 @@ impl<'a> Egress<'a> {
         self.compare();
     }
 
+    /// This was captured, and is of what the appliance lost.
+    pub fn on_lost(&mut self) {
+        self.figures.outside += 1;
+    }
+
     /// The capture has ended, and the replay is at frame `reached`; `is_whole`: that is all there was.
     pub fn finish(&mut self, reached: u64, is_whole: bool) {
         self.compare();
@@ -174,7 +187,8 @@ impl<'a> Egress<'a> {
             let is_beyond = match stream {
                 Stream::Session(_) if self.from == 0 => cause > Some(reached),
                 // Whether a later frame makes it can't be told from it.
-                Stream::Session(_) | Stream::Public => !is_whole,
+                Stream::Session(_) => !is_whole || self.is_unheard(&theirs),
+                Stream::Public => !is_whole || self.unheard.is_some(),
             };
             if is_beyond {
                 self.figures.outside += 1;
@@ -206,11 +220,16 @@ impl<'a> Egress<'a> {
             if let Some(theirs) = self.theirs.remove(&key) {
                 self.theirs_bytes -= KEPT_OVERHEAD_BYTES + theirs.len();
                 self.theirs_reports.push(encoding(key.0, &theirs));
-                self.figures.compared += 1;
                 let from = if key.0 == Stream::Public { 0 } else { self.from };
-                if message.get(from..) != theirs.get(from..) {
-                    let ours = Some(message.to_vec());
-                    self.differ(key, ours, &theirs);
+                let (is_same, ours) = (message.get(from..) == theirs.get(from..), message.to_vec());
+                self.note_order(key.0, &theirs);
+                if is_same || !self.is_unheard(&theirs) {
+                    self.figures.compared += 1;
+                } else {
+                    self.figures.outside += 1;
+                }
+                if !is_same && !self.is_unheard(&theirs) {
+                    self.differ(key, Some(ours), &theirs);
                 }
             } else if self.holds(key) {
                 return;
@@ -218,6 +237,21 @@ impl<'a> Egress<'a> {
                 self.figures.not_captured += 1;
             }
             self.drop_ours();
+        }
+    }
+
+    /// Without a feed: whether this event came after an input that is not in the capture.
+    fn is_unheard(&self, theirs: &[u8]) -> bool {
+        let cause = event::EventMessage::decode(theirs).map(|message| message.log_seq);
+        self.unheard.is_some_and(|unheard| cause >= Some(unheard))
+    }
+
+    /// Without a feed the packets' order need not be the appliance's: its log seqs tell.
+    fn note_order(&mut self, stream: Stream, theirs: &[u8]) {
+        if let (Stream::Session(_), Some(message), true) = (stream, event::EventMessage::decode(theirs), self.from > 0)
+        {
+            self.figures.out_of_order += u64::from(message.log_seq < self.latest);
+            self.latest = self.latest.max(message.log_seq);
         }
     }
 
