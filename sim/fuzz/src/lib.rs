@@ -27,6 +27,7 @@ mod machine;
 mod mold;
 mod orders;
 mod packet;
+mod replay;
 mod ring;
 mod scratch;
 mod snapshot;
@@ -48,7 +49,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub static TARGETS: [Target; 21] = [
+pub static TARGETS: [Target; 22] = [
     Target { name: "frame", run: frame::run, seeds: frame::seeds, mutations: 20_000 },
     Target { name: "codec", run: codec::run, seeds: codec::seeds, mutations: 20_000 },
     Target { name: "link_packet", run: link_packet::run, seeds: link_packet::seeds, mutations: 20_000 },
@@ -62,6 +63,7 @@ pub static TARGETS: [Target; 21] = [
     Target { name: "status", run: status::run, seeds: status::seeds, mutations: 5_000 },
     Target { name: "packet", run: packet::run, seeds: packet::seeds, mutations: 20_000 },
     Target { name: "capture", run: capture::run, seeds: capture::seeds, mutations: 20_000 },
+    Target { name: "replay", run: replay::run, seeds: replay::seeds, mutations: 1_000 },
     Target { name: "histogram_log", run: histogram_log::run, seeds: histogram_log::seeds, mutations: 5_000 },
     Target { name: "journal_files", run: journal_files::run, seeds: journal_files::seeds, mutations: 1_000 },
     Target { name: "journal_damage", run: journal_damage::run, seeds: journal_damage::seeds, mutations: 1_000 },
