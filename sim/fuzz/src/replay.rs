@@ -167,8 +167,12 @@ impl Flow {
 
     fn reign(&mut self, epoch: u32) {
         self.epoch = epoch;
-        let change =
-            EpochChange { epoch: epoch.into(), schema_version: Tally::SCHEMA_VERSION, service_name: Tally::NAME };
+        let change = EpochChange {
+            epoch: epoch.into(),
+            schema_version: Tally::SCHEMA_VERSION,
+            service_name: Tally::NAME,
+            ..EpochChange::default()
+        };
         self.frame(Kind::EpochChange, &change.encode());
     }
 
