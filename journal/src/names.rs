@@ -21,6 +21,14 @@ const DAMAGED: &str = "damaged";
 const SNAPSHOT: &str = "snap";
 const ASIDE: &str = "tmp";
 
+/// The path of a file of this name in a directory, in one allocation: [`Path::join`] takes two, and directories are listed often.
+pub(crate) fn within(dir: &Path, name: &Path) -> PathBuf {
+    let mut path = PathBuf::with_capacity(dir.as_os_str().len() + 1 + name.as_os_str().len());
+    path.push(dir);
+    path.push(name);
+    path
+}
+
 /// The path of the segment that begins at `first_seq`.
 pub fn segment(dir: &Path, first_seq: Seq) -> PathBuf {
     dir.join(format!("{:020}.{SEGMENT}", first_seq.0))

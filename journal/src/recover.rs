@@ -197,7 +197,7 @@ pub(crate) fn log_id<D: Disk>(disk: &mut D, dir: &Path) -> Result<Option<u64>, J
     // Spares last: most hold nothing.
     names.sort_by_key(|name| !names::is_spare(name));
     while let Some(name) = names.pop() {
-        let path = dir.join(name);
+        let path = names::within(dir, &name);
         found = log_id_of(disk, &mut window, &path);
         if !matches!(found, Ok(None)) {
             break;
@@ -345,7 +345,7 @@ pub(crate) fn list_facts<D: Disk>(
     let (segments, scans, strays, free) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut facts = Facts { segments, scans, strays, free, sealed, durable };
     for name in names {
-        let path = dir.join(name);
+        let path = names::within(dir, &name);
         let file = match mode {
             OpenMode::ReadDirect => open_listed(disk, &path)?,
             _ => Some(open(disk, &path, mode)?),

@@ -6,7 +6,6 @@ mod mapped {
     use std::io;
     use std::os::fd::AsFd;
 
-    use crossbeam_utils::CachePadded;
     use memmap2::{Advice, MmapOptions, MmapRaw};
 
     use crate::sync::AtomicU64;
@@ -16,10 +15,14 @@ mod mapped {
     const SMALL_BYTES_MAX: usize = 256 << 10;
 
     /// Two cache lines, which is what the layout keeps apart.
-    type Lines = CachePadded<[AtomicU64; 16]>;
+    const LINES_BYTES: usize = 128;
 
     enum Memory {
-        Small(Box<[Lines]>),
+        /// The words from `first` on, which is aligned: an allocator that is asked for no more than words hands out zeros sooner.
+        Small {
+            words: Box<[AtomicU64]>,
+            first: usize,
+        },
         Mapped(MmapRaw),
     }
 
@@ -33,8 +36,13 @@ mod mapped {
         /// Zeroed memory of this process, populated.
         pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
             if bytes <= SMALL_BYTES_MAX {
-                let lines = (0..bytes.div_ceil(size_of::<Lines>())).map(|_| Lines::default());
-                return Ok(Region { memory: Memory::Small(lines.collect()), bytes });
+                let words =
+                    Box::<[AtomicU64]>::new_zeroed_slice((bytes + LINES_BYTES).div_ceil(size_of::<AtomicU64>()));
+                // SAFETY: a word of zeros is an atomic that holds 0.
+                let words = unsafe { words.assume_init() };
+                let first = words.as_ptr().align_offset(LINES_BYTES);
+                assert!((words.len() - first) * size_of::<AtomicU64>() >= bytes, "all of it lies behind the first");
+                return Ok(Region { memory: Memory::Small { words, first }, bytes });
             }
             let map = MmapRaw::from(MmapOptions::new().len(bytes).map_anon()?);
             // Only advice: where there are no huge pages, small ones do.
@@ -72,7 +80,7 @@ mod mapped {
 
         pub(crate) fn words(&self) -> *const AtomicU64 {
             match &self.memory {
-                Memory::Small(lines) => lines.as_ptr().cast(),
+                Memory::Small { words, first } => words[*first..].as_ptr(),
                 Memory::Mapped(map) => map.as_ptr().cast(),
             }
         }

@@ -143,7 +143,7 @@ impl<S: Service> Run<'_, S> {
                 due += pace.every_ns;
                 for _ in 0..pace.burst.min(pace.inputs - asked) {
                     let input = gen_input(&mut inputs, now).to_bytes();
-                    if !self.customer.ask(now, input) {
+                    if !self.customer.ask(now, &input) {
                         let (progress, last) = (self.host.progress(), self.ledger.last());
                         let what = format!("input {asked} finds no room at its client: {progress:?} of {last}");
                         return Err(("a calm box keeps up", what));
@@ -230,8 +230,9 @@ impl<S: Service> Run<'_, S> {
         let known = [arrival, completion].into_iter().flatten();
         self.time.advance_to(known.fold(next_input.min(self.housekeeping_at), u64::min));
         let is_now = |at: Option<u64>| at.is_some_and(|at| at <= self.time.now());
-        let (has_arrived, is_complete) = (is_now(arrival), is_now(completion));
-        self.due = Due { sequencer: has_arrived, customer: has_arrived, journaler: is_complete, ..Due::default() };
+        let comes_to = |port| is_now(arrival) && self.network.has_come(port);
+        let (sequencer, customer) = (comes_to(SERVER), comes_to(CLIENT));
+        self.due = Due { sequencer, customer, journaler: is_now(completion), ..Due::default() };
     }
 
     fn is_at_rest(&self) -> bool {

@@ -10,14 +10,30 @@ use ticktape_nic::Nic;
 
 use crate::history::History;
 use crate::host::DATAGRAM_BYTES;
-use crate::nic::{Network, QueueConfig, SimRx, SimTx};
+use crate::nic::{Bell, Network, QueueConfig, SimRx, SimTx};
+use crate::told::{Told, ToldEvent};
 
-/// One thing that a client was told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
-    pub(crate) log_seq: u64,
-    pub(crate) client_seq: u64,
-    pub(crate) output: Vec<u8>,
+/// What a client asked for, by epoch and seq, which only grow.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// Each with where it ends.
+    places: Vec<((u32, u64), usize)>,
+    bytes: Vec<u8>,
+}
+
+impl Asked {
+    fn push(&mut self, place: (u32, u64), input: &[u8]) {
+        self.bytes.extend_from_slice(input);
+        self.places.push((place, self.bytes.len()));
+    }
+
+    /// The first that stands at `place` or behind it, of those behind the first `passed`: how many are passed with it, and it.
+    pub(crate) fn find(&self, passed: usize, place: (u32, u64)) -> Option<(usize, (u32, u64), &[u8])> {
+        let at = passed + self.places[passed..].iter().position(|&(at, _)| at >= place)?;
+        let (found, end) = self.places[at];
+        let start = at.checked_sub(1).map_or(0, |before| self.places[before].1);
+        Some((at + 1, found, &self.bytes[start..end]))
+    }
 }
 
 /// A client, over all its incarnations.
@@ -28,14 +44,15 @@ pub(crate) struct Customer {
     client_epoch: u32,
     schema: u32,
     link: Client<SimRx, SimTx>,
-    /// What it asked for, by epoch and seq.
-    pub(crate) asked: BTreeMap<(u32, u64), Vec<u8>>,
+    bell: Bell,
+    /// It has asked for something since it was polled last.
+    has_asked: bool,
+    /// What it asked for.
+    pub(crate) asked: Asked,
     /// What it was promised: inputs of an epoch before a seq, by a reign.
     pub(crate) promised: BTreeMap<(u32, u32), u64>,
     /// What it was told, by event seq.
-    pub(crate) told: BTreeMap<u64, Told>,
-    /// By which reign.
-    pub(crate) told_by: BTreeMap<u64, u32>,
+    pub(crate) told: Told,
     /// When.
     pub(crate) history: History,
     /// What it is promised by.
@@ -63,17 +80,19 @@ impl Customer {
         network: &Network,
         tier: Tier,
     ) -> Self {
+        let (link, bell) = open(session, 1, schema, (1, 0), address, server, network);
         Customer {
             session,
             address,
             server,
             client_epoch: 1,
             schema,
-            link: open(session, 1, schema, (1, 0), address, server, network),
-            asked: BTreeMap::new(),
+            link,
+            bell,
+            has_asked: false,
+            asked: Asked::default(),
             promised: BTreeMap::new(),
-            told: BTreeMap::new(),
-            told_by: BTreeMap::new(),
+            told: Told::default(),
             history: History::default(),
             tier,
             reign: 0,
@@ -87,10 +106,11 @@ impl Customer {
     }
 
     /// Asks for something; false where too much is under way.
-    pub(crate) fn ask(&mut self, now: Nanos, input: Vec<u8>) -> bool {
-        match self.link.send(&input) {
+    pub(crate) fn ask(&mut self, now: Nanos, input: &[u8]) -> bool {
+        match self.link.send(input) {
             Ok(client_seq) => {
-                self.asked.insert((self.client_epoch, client_seq), input);
+                self.asked.push((self.client_epoch, client_seq), input);
+                self.has_asked = true;
                 self.history.call(self.client_epoch, client_seq, now);
                 true
             }
@@ -101,7 +121,7 @@ impl Customer {
     /// Its process ends and begins anew, knowing only what it had written down.
     pub(crate) fn restart(&mut self, network: &Network) {
         self.client_epoch += 1;
-        self.link = open(
+        (self.link, self.bell) = open(
             self.session,
             self.client_epoch,
             self.schema,
@@ -112,21 +132,18 @@ impl Customer {
         );
     }
 
+    /// Whether a poll would find anything to do: something has come, or is to be sent, or its time has.
+    pub(crate) fn is_due(&self, now: Nanos) -> bool {
+        let is_time = || self.link.link().poll_timeout().is_some_and(|at| at <= now);
+        self.has_asked || !self.bell.is_silent() || is_time()
+    }
+
     /// One duty cycle.
     pub(crate) fn poll(&mut self, now: Nanos) -> Result<usize, Complaint> {
         let mut complaint = None;
+        self.has_asked = false;
         let Customer {
-            told,
-            told_by,
-            history,
-            next_event,
-            promised,
-            reign,
-            tier,
-            needs_restart,
-            let_in_by,
-            lost_epochs,
-            ..
+            told, history, next_event, promised, reign, tier, needs_restart, let_in_by, lost_epochs, ..
         } = self;
         let (epoch, reconnects, too_old) = (self.client_epoch, &mut self.reconnects, &mut self.events_too_old);
         let may_lose = *tier == Tier::Memory;
@@ -137,9 +154,7 @@ impl Customer {
                     complaint.get_or_insert(("each event once and in order", what));
                 }
                 *next_event = event_seq + 1;
-                let output = message.output.to_vec();
-                told.insert(event_seq, Told { log_seq: message.log_seq, client_seq: message.client_seq, output });
-                told_by.insert(event_seq, *reign);
+                told.push(ToldEvent { event_seq, says: message, reign: *reign });
                 history.see(message.log_seq, message.client_seq, *reign, now);
             }
             Event::Acked { next } => {
@@ -158,7 +173,7 @@ impl Customer {
                 complaint = complaint.take().or(wrong);
             }
             Event::Resync { gap: HistoryGap::Rewound, next, .. } if may_lose => {
-                told.split_off(&next);
+                told.forget_from(next);
                 *next_event = next;
             }
             Event::Resync { gap, from, next } => {
@@ -178,7 +193,7 @@ impl Customer {
             // It takes the state as a whole, and all that was told before for nothing.
             Event::Closed(CloseReason::CursorUnproven { .. }) if may_lose => {
                 *needs_restart = Some("cursors that could not be proven, at tier memory");
-                told.clear();
+                told.forget_from(0);
                 *next_event = 1;
             }
             Event::Closed(reason) => {
@@ -226,10 +241,12 @@ fn open(
     address: SocketAddrV4,
     server: SocketAddrV4,
     network: &Network,
-) -> Client<SimRx, SimTx> {
+) -> (Client<SimRx, SimTx>, Bell) {
     let queues =
         QueueConfig { rx_slots: 64, tx_slots: 16, datagram_bytes_max: DATAGRAM_BYTES, ..QueueConfig::default() };
-    let (rx, tx) = network.open(address, queues).split();
+    let nic = network.open(address, queues);
+    let bell = nic.bell();
+    let (rx, tx) = nic.split();
     let sender = SenderConfig {
         ring_bytes: 16 << 10,
         messages_max: 256,
@@ -241,5 +258,5 @@ fn open(
     let receiver = ReceiverConfig { reorder_messages: 256, reorder_bytes: 32 << 10, ..usual.receiver };
     let resume_reign = Some(reign);
     let config = ClientConfig { session, client_epoch, schema, resume_next, resume_reign, sender, receiver, ..usual };
-    Client::new(rx, tx, server, &config)
+    (Client::new(rx, tx, server, &config), bell)
 }

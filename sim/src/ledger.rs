@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use ticktape::machine::{Machine, Progress, StepLimits};
+use ticktape::link::EventMessage;
+use ticktape::machine::{Emitted, Machine, Progress, StepLimits};
 use ticktape::payload::{EpochChange, Origin};
 use ticktape::{Frame, Kind, Seq, Service, SessionId, Target, Timestamp};
 
-use crate::customer::{Customer, Told};
+use crate::customer::{Asked, Customer};
+use crate::told::{Told, ToldEvent};
 
 /// What is wrong: the check's name, and what was found.
 pub(crate) type Wrong = (&'static str, String);
@@ -44,7 +46,7 @@ impl Frames {
         self.range(0..self.len())
     }
 
-    fn truncate(&mut self, len: usize) {
+    pub(crate) fn truncate(&mut self, len: usize) {
         self.ends.truncate(len);
         self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
     }
@@ -111,19 +113,15 @@ impl Ledger {
         self.lost.get(&reign).copied()
     }
 
-    /// Whether what the client was told by this event was lost since, with the reign that told it.
-    pub(crate) fn is_void(&self, customer: &Customer, event_seq: u64) -> bool {
-        let reign = customer.told_by.get(&event_seq);
-        let left = reign.and_then(|reign| self.lost.get(reign));
-        left.is_some_and(|left| customer.told.get(&event_seq).is_some_and(|told| told.log_seq > left.0))
+    /// Whether what a client was told by this event was lost since, with the reign that told it.
+    pub(crate) fn is_void(&self, event: &ToldEvent<'_>) -> bool {
+        self.left_of(event.reign).is_some_and(|left| event.says.log_seq > left.0)
     }
 
     /// A client that a reign has let in holds nothing that was lost before: it was told to go back.
     pub(crate) fn check_taken_back(&self, customer: &Customer, reign: u32) -> Result<(), Wrong> {
-        let Some(event_seq) = customer.told.keys().copied().find(|&event_seq| self.is_void(customer, event_seq)) else {
-            return Ok(());
-        };
-        let told_by = customer.told_by.get(&event_seq).copied().unwrap_or(0);
+        let void = customer.told.iter().find(|event| self.is_void(event));
+        let Some(ToldEvent { event_seq, reign: told_by, .. }) = void else { return Ok(()) };
         let what = format!(
             "session {}, let in by reign {reign}, still holds event {event_seq}, which was lost with reign {told_by}",
             customer.session
@@ -182,7 +180,7 @@ impl Ledger {
 pub(crate) struct Replay<S: Service> {
     machine: Machine<S>,
     /// What each session has to be told.
-    told: BTreeMap<SessionId, BTreeMap<u64, Told>>,
+    told: BTreeMap<SessionId, Told>,
 }
 
 impl<S: Service> Replay<S> {
@@ -216,9 +214,9 @@ impl<S: Service> Replay<S> {
                 let progress = progress.map_err(|error| ("the log can be replayed", error.to_string()))?;
                 for output in self.machine.outputs(frame.seq) {
                     let Target::Session(session) = output.target else { continue };
-                    let told =
-                        Told { log_seq: output.seq.0, client_seq: output.client_seq, output: output.bytes.to_vec() };
-                    self.told.entry(session).or_default().insert(output.event_seq, told);
+                    let Emitted { seq: Seq(log_seq), client_seq, event_seq, bytes: output, .. } = output;
+                    let says = EventMessage { log_seq, client_seq, output };
+                    self.told.entry(session).or_default().push(ToldEvent { event_seq, says, reign: 0 });
                 }
                 if progress == Progress::Applied {
                     break;
@@ -242,14 +240,15 @@ impl<S: Service> Replay<S> {
 
     /// What a client was told is what the log comes to.
     pub(crate) fn check_told(&self, ledger: &Ledger, customer: &Customer) -> Result<(), Wrong> {
-        let nothing = BTreeMap::new();
+        let nothing = Told::default();
         let due = self.told.get(&SessionId(customer.session)).unwrap_or(&nothing);
         // Both go by the same numbers.
         let mut due = due.iter().peekable();
-        for (event_seq, told) in &customer.told {
-            while due.next_if(|(seq, _)| *seq < event_seq).is_some() {}
-            let due = due.next_if(|(seq, _)| *seq == event_seq).map(|(_, due)| due);
-            if due != Some(told) && !ledger.is_void(customer, *event_seq) {
+        for event in customer.told.iter() {
+            let ToldEvent { event_seq, says: told, .. } = event;
+            while due.next_if(|due| due.event_seq < event_seq).is_some() {}
+            let due = due.next_if(|due| due.event_seq == event_seq).map(|due| due.says);
+            if due != Some(told) && !ledger.is_void(&event) {
                 let what = match due {
                     None => {
                         format!("session {} was told event {event_seq}, which the log does not make", customer.session)
@@ -266,11 +265,47 @@ impl<S: Service> Replay<S> {
     }
 }
 
+/// What of a client's was found in the order so far.
+struct Found<'a> {
+    asked: &'a Asked,
+    /// Of what it asked for, what is passed: both go by the same numbers.
+    passed: usize,
+    last: Option<(u32, u64)>,
+    /// How much of each epoch.
+    counts: Vec<(u32, u64)>,
+}
+
+impl<'a> Found<'a> {
+    fn of(customer: &'a Customer) -> Self {
+        Found { asked: &customer.asked, passed: 0, last: None, counts: Vec::new() }
+    }
+
+    /// What it asked for at a place behind all that were asked about before.
+    fn asked_at(&mut self, place: (u32, u64)) -> Option<&'a [u8]> {
+        let (passed, found, input) = self.asked.find(self.passed, place)?;
+        self.passed = passed;
+        (found == place).then_some(input)
+    }
+
+    /// Counts one more of an epoch, none of which comes before the last.
+    fn count(&mut self, epoch: u32) -> u64 {
+        match self.counts.last_mut() {
+            Some((last, count)) if *last == epoch => {
+                *count += 1;
+                *count
+            }
+            _ => {
+                self.counts.push((epoch, 1));
+                1
+            }
+        }
+    }
+}
+
 /// Every input stands in the order once, in the order it was sent, as it was sent; and every acknowledged one stands there.
 pub(crate) fn check_effects(ledger: &Ledger, customers: &[Customer]) -> Result<(), Wrong> {
     const NAME: &str = "every input takes effect once";
-    let mut last: BTreeMap<u64, (u32, u64)> = BTreeMap::new();
-    let mut found: BTreeMap<(u64, u32), u64> = BTreeMap::new();
+    let mut found: Vec<Found<'_>> = customers.iter().map(Found::of).collect();
     for bytes in ledger.frames().iter() {
         let frame = Frame::view(bytes).expect("it was decoded");
         if frame.kind != Kind::SessionInput {
@@ -279,26 +314,27 @@ pub(crate) fn check_effects(ledger: &Ledger, customers: &[Customer]) -> Result<(
         let (origin, command) =
             Origin::split(frame.payload).ok_or_else(|| (NAME, format!("seq {} has no origin", frame.seq)))?;
         let (session, place) = (origin.session.0, (origin.client_epoch, origin.client_seq));
-        let before = last.insert(session, place);
+        let never_asked = || (NAME, format!("session {session} never asked for what stands at seq {}", frame.seq));
+        let owner = customers.iter().position(|customer| customer.session == session);
+        let found = owner.map(|owner| &mut found[owner]).ok_or_else(never_asked)?;
+        let before = found.last.replace(place);
         if before.is_some_and(|before| before >= place) {
             return Err((NAME, format!("session {session}: {place:?} stands at seq {} after {before:?}", frame.seq)));
         }
-        let asked = customers.iter().find(|customer| customer.session == session);
-        if asked.and_then(|customer| customer.asked.get(&place)).map(Vec::as_slice) != Some(command) {
-            return Err((NAME, format!("session {session} never asked for what stands at seq {}", frame.seq)));
+        if found.asked_at(place) != Some(command) {
+            return Err(never_asked());
         }
-        let count = found.entry((session, origin.client_epoch)).or_insert(0);
-        *count += 1;
-        if *count != origin.client_seq {
+        let count = found.count(origin.client_epoch);
+        if count != origin.client_seq {
             return Err((NAME, format!("session {session}: {place:?} at seq {} is its number {count}", frame.seq)));
         }
     }
-    for customer in customers {
+    for (customer, found) in customers.iter().zip(&found) {
         let is_owed =
             |epoch: u32, reign: u32| ledger.left_of(reign).is_none() && !customer.lost_epochs.contains(&epoch);
         let promised = customer.promised.iter().filter(|((epoch, reign), _)| is_owed(*epoch, *reign));
         for (&(epoch, _), &next) in promised {
-            let count = found.get(&(customer.session, epoch)).copied().unwrap_or(0);
+            let count = found.counts.iter().find(|&&(of, _)| of == epoch).map_or(0, |&(_, count)| count);
             if count + 1 < next {
                 let what = format!(
                     "session {}, epoch {epoch}: {} acknowledged, {count} in the log",

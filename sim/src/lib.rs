@@ -104,6 +104,7 @@ pub mod coverage;
 mod customer;
 mod damage;
 pub mod disk;
+mod fold;
 mod history;
 mod host;
 mod ledger;
@@ -115,6 +116,7 @@ pub mod scenario;
 pub mod services;
 pub mod shrink;
 pub mod simulate;
+mod told;
 pub mod trace;
 mod world;
 

@@ -72,15 +72,24 @@ pub fn check_order(spans: &[Span]) -> Result<(), OrderError> {
     if let Some(index) = spans.iter().position(|span| span.returned_ns.is_some() && span.place.is_none()) {
         return Err(OrderError::Lost(index));
     }
-    let placed = spans.iter().enumerate().filter_map(|(index, span)| Some((span.place?, index)));
-    let mut placed: Vec<(u64, usize)> = placed.collect();
+    let placed = || spans.iter().enumerate().filter_map(|(index, span)| Some((span.place?, index)));
+    // Who reads them off a log has them in order.
+    if placed().is_sorted_by(|(before, _), (place, _)| before < place) {
+        return check_overtaken(spans, placed().rev().map(|(_, index)| index));
+    }
+    let mut placed: Vec<(u64, usize)> = placed().collect();
     placed.sort_unstable();
     if let Some(pair) = placed.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(OrderError::Shared(pair[0].1, pair[1].1));
     }
-    // From the end: of all that stand behind, the one that was answered first.
+    check_overtaken(spans, placed.iter().rev().map(|&(_, index)| index))
+}
+
+/// The same of those that have a place, each in one of its own, from the last to the first.
+fn check_overtaken(spans: &[Span], from_the_end: impl Iterator<Item = usize>) -> Result<(), OrderError> {
+    // Of all that stand behind, the one that was answered first.
     let mut earliest: Option<(Nanos, usize)> = None;
-    for &(_, index) in placed.iter().rev() {
+    for index in from_the_end {
         if let Some((returned_ns, behind)) = earliest
             && returned_ns < spans[index].called_ns
         {

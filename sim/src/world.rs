@@ -14,8 +14,9 @@ use crate::clock::{SimClock, WorldTime};
 use crate::coverage::Coverage;
 use crate::customer::Customer;
 use crate::disk::{DiskConfig, Medium};
+use crate::fold;
 use crate::host::{DATAGRAM_BYTES, Host, Pollable, Retention, Surroundings, config};
-use crate::ledger::{Ledger, Replay, Wrong};
+use crate::ledger::{Frames, Ledger, Replay, Wrong};
 use crate::nic::{Network, QueueConfig};
 use crate::replica::{Fleet, WorldView, feed_config};
 use crate::rng::{Ppm, Rng, Seed};
@@ -74,6 +75,8 @@ pub(crate) struct World<'a, S: Service, G> {
     customers: Vec<Customer>,
     fleet: Fleet<S>,
     ledger: Ledger,
+    /// What the last start had left on the disk: its memory is used again.
+    read_back: Frames,
     /// What the log comes to, whose states those of boxes are held against.
     replay: Replay<S>,
     retention: Retention<S>,
@@ -168,6 +171,7 @@ where
             time,
             host: None,
             ledger,
+            read_back: Frames::default(),
             choose: seed.stream("schedule"),
             fate: seed.stream("fate"),
             inputs: seed.stream("inputs"),
@@ -259,7 +263,7 @@ where
     }
 
     fn fold(&mut self, word: u64) {
-        self.trace_hash = (self.trace_hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.trace_hash = fold::word(self.trace_hash, word);
     }
 
     fn tell_fault(&self, kind: &'static str, detail: impl FnOnce() -> String) {

@@ -34,13 +34,14 @@ pub(super) struct Reorder {
     voids: SeqSet,
     first: Box<[u32]>,
     len: Box<[u16]>,
-    blocks: Box<[u8]>,
-    next: Box<[u32]>,
+    /// Those that were ever used, one behind the other; the rest is reserved, and not even zeroed.
+    blocks: Vec<u8>,
+    next: Vec<u32>,
+    blocks_max: u32,
     free: u32,
-    /// Blocks from here on were never used.
-    fresh: u32,
     blocks_free: u32,
-    gathered: Box<[u8]>,
+    gathered: Vec<u8>,
+    message_bytes_max: usize,
 }
 
 impl Reorder {
@@ -48,18 +49,19 @@ impl Reorder {
     pub(super) fn new(messages: usize, bytes: usize) -> Self {
         let slots = messages.next_power_of_two().max(64);
         let blocks = bytes.div_ceil(BLOCK_BYTES).min(NONE as usize - 1);
-        let gathered = (blocks * BLOCK_BYTES).min((bytes / 4).clamp(DATAGRAM_BYTES, usize::from(u16::MAX)));
+        let message_bytes_max = (blocks * BLOCK_BYTES).min((bytes / 4).clamp(DATAGRAM_BYTES, usize::from(u16::MAX)));
         Reorder {
             held: SeqSet::new(slots),
             voids: SeqSet::new(slots),
             first: vec![0; slots].into_boxed_slice(),
             len: vec![0; slots].into_boxed_slice(),
-            blocks: vec![0; blocks * BLOCK_BYTES].into_boxed_slice(),
-            next: vec![0; blocks].into_boxed_slice(),
+            blocks: Vec::with_capacity(blocks * BLOCK_BYTES),
+            next: Vec::with_capacity(blocks),
+            blocks_max: blocks as u32,
             free: NONE,
-            fresh: 0,
             blocks_free: blocks as u32,
-            gathered: vec![0; gathered].into_boxed_slice(),
+            gathered: Vec::with_capacity(message_bytes_max),
+            message_bytes_max,
         }
     }
 
@@ -96,7 +98,7 @@ impl Reorder {
     /// Keeps a copy, where there is room and it is not there yet; whether it was kept now.
     pub(super) fn keep(&mut self, seq: u64, message: &[u8]) -> bool {
         let needed = message.len().div_ceil(BLOCK_BYTES) as u32;
-        if needed > self.blocks_free || message.len() > self.gathered.len() || self.held.contains(seq) {
+        if needed > self.blocks_free || message.len() > self.message_bytes_max || self.held.contains(seq) {
             return false;
         }
         let mut first = NONE;
@@ -133,12 +135,13 @@ impl Reorder {
             let at = if len == 0 { 0 } else { block as usize * BLOCK_BYTES };
             return Some(Held::Message(&self.blocks[at..at + len]));
         }
-        for part in self.gathered[..len].chunks_mut(BLOCK_BYTES) {
-            let at = block as usize * BLOCK_BYTES;
-            part.copy_from_slice(&self.blocks[at..at + part.len()]);
+        self.gathered.clear();
+        while self.gathered.len() < len {
+            let (at, part) = (block as usize * BLOCK_BYTES, BLOCK_BYTES.min(len - self.gathered.len()));
+            self.gathered.extend_from_slice(&self.blocks[at..at + part]);
             block = self.next[block as usize];
         }
-        Some(Held::Message(&self.gathered[..len]))
+        Some(Held::Message(&self.gathered))
     }
 
     /// Lets go of `seq`; whether it was there.
@@ -162,15 +165,18 @@ impl Reorder {
     pub(super) fn clear(&mut self) {
         self.held.clear();
         self.voids.clear();
-        (self.free, self.fresh, self.blocks_free) = (NONE, 0, self.next.len() as u32);
+        self.blocks.clear();
+        self.next.clear();
+        (self.free, self.blocks_free) = (NONE, self.blocks_max);
     }
 
     /// A block; the caller has seen that there is one.
     fn take_block(&mut self) -> u32 {
         self.blocks_free -= 1;
         if self.free == NONE {
-            self.fresh += 1;
-            return self.fresh - 1;
+            self.blocks.resize(self.blocks.len() + BLOCK_BYTES, 0);
+            self.next.push(NONE);
+            return self.next.len() as u32 - 1;
         }
         let block = self.free;
         self.free = self.next[block as usize];

@@ -131,7 +131,7 @@ impl<D: Disk> JournalReader<D> {
         }
         let mut segments = Vec::with_capacity(names.len());
         for name in names {
-            let path = self.dir.join(name);
+            let path = names::within(&self.dir, &name);
             let is_it = |known: &&Segment| known.path.as_os_str() == path.as_os_str() && !names::is_spare(&path);
             if let Some(known) = self.segments.iter().find(is_it) {
                 segments.push(known.clone());

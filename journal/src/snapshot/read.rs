@@ -37,7 +37,8 @@ pub fn list(dir: &Path) -> Result<Vec<(Seq, PathBuf)>, JournalError> {
 /// As [`list`].
 pub fn list_on<D: Disk>(disk: &mut D, dir: &Path) -> Result<Vec<(Seq, PathBuf)>, JournalError> {
     let Outcome::Names(names) = run_on_journal(disk, dir, Op::List { path: dir })? else { unreachable!("list lists") };
-    let mut all: Vec<_> = names.iter().filter_map(|name| Some((names::snapshot_seq(name)?, dir.join(name)))).collect();
+    let mut all: Vec<_> =
+        names.iter().filter_map(|name| Some((names::snapshot_seq(name)?, names::within(dir, name)))).collect();
     all.sort();
     Ok(all)
 }

@@ -178,6 +178,10 @@ fn show(now: &mut Vec<u8>, len: usize, offset: usize, bytes: &[u8]) {
     }
     let end = offset + bytes.len();
     if now.len() < end {
+        if now.capacity() < end {
+            // Files are given their length before they are written: it is room for all that is to come.
+            now.reserve_exact(len - now.len());
+        }
         now.resize(end, 0);
     }
     now[offset..end].copy_from_slice(bytes);

@@ -217,7 +217,9 @@ impl State {
             return Err(libc::ENOENT);
         }
         let mine = self.names.keys().filter_map(|path| split(path)).filter(|(parent, _)| *parent == dir);
-        Ok(mine.map(|(_, name)| PathBuf::from(name)).collect())
+        let mut names = Vec::with_capacity(self.names.len());
+        names.extend(mine.map(|(_, name)| PathBuf::from(name)));
+        Ok(names)
     }
 
     /// The names in `dir` that were changed up to `number` are durable.

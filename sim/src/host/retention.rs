@@ -49,7 +49,8 @@ pub(crate) struct Retention<S: Service> {
     segments_gone: u64,
     /// How often this reign was seen to give segments up.
     given_up: u64,
-    /// The latest that were found to be what the log comes to: each start meets most of them again, and what is the same still is.
+    /// The latest that were found to be what the log comes to, and to come back as they are: each start meets most of them again, and what is
+    /// the same still does.
     found_true: VecDeque<Snapshot>,
 }
 
@@ -121,17 +122,14 @@ impl<S: Service> Retention<S> {
         if seq.0 as usize > frames.len() {
             return Err((NO_LIE, format!("there is one after seq {seq}, and the log ends at {}", frames.len())));
         }
-        if !self.found_true.contains(found) {
-            self.oracle.go_to(frames, seq, world.service)?;
-            let due = self.oracle.snapshot(found.meta().log_id);
-            if *found != due {
-                let differs = difference(found, &due);
-                return Err((NO_LIE, format!("the one after seq {seq} is not what the log comes to: {differs}")));
-            }
-            if self.found_true.len() == FOUND_TRUE_MAX {
-                self.found_true.pop_front();
-            }
-            self.found_true.push_back(due);
+        if self.found_true.contains(found) {
+            return Ok(());
+        }
+        self.oracle.go_to(frames, seq, world.service)?;
+        let due = self.oracle.snapshot(found.meta().log_id);
+        if *found != due {
+            let differs = difference(found, &due);
+            return Err((NO_LIE, format!("the one after seq {seq} is not what the log comes to: {differs}")));
         }
         let tail_bytes = world.config.snapshots.map_or(0, |snapshots| snapshots.tail_bytes);
         let restored = Machine::<S>::restore(found, world.service, world.config.limits, tail_bytes);
@@ -141,6 +139,10 @@ impl<S: Service> Retention<S> {
             let differs = difference(&again, found);
             return Err((NO_LIE, format!("restored from the one after seq {seq} the state is another: {differs}")));
         }
+        if self.found_true.len() == FOUND_TRUE_MAX {
+            self.found_true.pop_front();
+        }
+        self.found_true.push_back(due);
         Ok(())
     }
 
@@ -308,17 +310,23 @@ pub(crate) fn read_log(medium: &Medium, dir: &Path) -> Result<(Seq, Frames), Wro
     Ok((first, found))
 }
 
-/// The frames on the disk of a box that has just started, and says that they are those from `first` to `last`.
-pub(crate) fn read_log_from(medium: &Medium, dir: &Path, first: Seq, last: Seq) -> Result<Frames, Wrong> {
+/// Puts the frames on the disk of a box that has just started, and says that they are those from `first` to `last`, in place of those that
+/// were `found` there before.
+pub(crate) fn read_log_from(
+    medium: &Medium,
+    dir: &Path,
+    first: Seq,
+    last: Seq,
+    found: &mut Frames,
+) -> Result<(), Wrong> {
     let mut reader = JournalReader::open_on(medium.copy().open(), dir, first).map_err(unreadable)?;
     reader.set_durable(last);
     if reader.first_seq() != Some(first) {
         let what = format!("it begins at {:?}, recovery says at seq {first}", reader.first_seq());
         return Err((READABLE, what));
     }
-    let mut found = Frames::default();
-    read_to_end(reader, |frame| found.push(frame))?;
-    Ok(found)
+    found.truncate(0);
+    read_to_end(reader, |frame| found.push(frame))
 }
 
 fn read_to_end(mut reader: JournalReader<SimDisk>, mut on_frame: impl FnMut(&[u8])) -> Result<(), Wrong> {

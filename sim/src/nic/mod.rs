@@ -16,6 +16,7 @@ use ticktape_core::Nanos;
 use crate::rng::Ppm;
 
 pub use network::{Network, NetworkCounters};
+pub(crate) use port::Bell;
 pub use port::{QueueConfig, SimNic, SimRx, SimTx};
 
 /// What happens to packets on their way from one host to another.

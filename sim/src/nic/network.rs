@@ -50,6 +50,15 @@ pub(super) struct Packet {
     pub(super) bytes: Vec<u8>,
 }
 
+/// A packet under way.
+#[derive(Debug)]
+struct Flight {
+    at: Nanos,
+    /// The port that it is for.
+    port: SocketAddrV4,
+    packet: Packet,
+}
+
 /// One port's receiving side.
 #[derive(Debug)]
 pub(super) struct Endpoint {
@@ -68,10 +77,9 @@ pub(super) struct State {
     rng: Rng,
     pub(super) endpoints: BTreeMap<SocketAddrV4, Endpoint>,
     groups: BTreeMap<SocketAddrV4, BTreeSet<SocketAddrV4>>,
-    /// By arrival, then by number; with the port that each is for.
-    under_way: BTreeMap<(Nanos, u64), (SocketAddrV4, Packet)>,
+    /// By arrival, and those that arrive at once as they were sent. A queue keeps its memory when it runs empty, which it often does.
+    under_way: VecDeque<Flight>,
     next_arrival: Arc<AtomicU64>,
-    number: u64,
     openings: u64,
     default_faults: LinkFaults,
     faults: BTreeMap<(Ipv4Addr, Ipv4Addr), LinkFaults>,
@@ -161,8 +169,8 @@ impl State {
             at = at.max(*last);
             *last = at;
         }
-        self.number += 1;
-        self.under_way.insert((at, self.number), (port, Packet { source, destination, bytes: copy }));
+        let place = self.under_way.partition_point(|flight| flight.at <= at);
+        self.under_way.insert(place, Flight { at, port, packet: Packet { source, destination, bytes: copy } });
         self.next_arrival.fetch_min(at, Ordering::Relaxed);
     }
 
@@ -172,13 +180,7 @@ impl State {
         if self.next_arrival.load(Ordering::Relaxed) > now {
             return;
         }
-        self.next_arrival.store(Nanos::MAX, Ordering::Relaxed);
-        while let Some(entry) = self.under_way.first_entry() {
-            if entry.key().0 > now {
-                self.next_arrival.store(entry.key().0, Ordering::Relaxed);
-                break;
-            }
-            let (port, packet) = entry.remove();
+        while let Some(Flight { port, packet, .. }) = self.under_way.pop_front_if(|flight| flight.at <= now) {
             let Some(endpoint) = self.endpoints.get_mut(&port) else {
                 self.counters.unreachable += 1;
                 tell_lost(&self.trace, packet.source, port, "nobody there", &packet.bytes);
@@ -202,6 +204,7 @@ impl State {
             endpoint.ring.push_back(packet);
             endpoint.waiting.store(endpoint.ring.len(), Ordering::Relaxed);
         }
+        self.next_arrival.store(self.under_way.front().map_or(Nanos::MAX, |flight| flight.at), Ordering::Relaxed);
     }
 
     fn tell_disturbed(&self, from: SocketAddrV4, to: SocketAddrV4, how: &'static str) {
@@ -244,9 +247,8 @@ impl Network {
             rng: seed.stream("network"),
             endpoints: BTreeMap::new(),
             groups: BTreeMap::new(),
-            under_way: BTreeMap::new(),
+            under_way: VecDeque::new(),
             next_arrival: next_arrival.clone(),
-            number: 0,
             openings: 0,
             default_faults: LinkFaults::NONE,
             faults: BTreeMap::new(),
@@ -345,7 +347,14 @@ impl Network {
 
     /// When the next packet arrives.
     pub fn next_arrival(&self) -> Option<Nanos> {
-        self.lock().under_way.first_key_value().map(|(&(at, _), _)| at)
+        Some(self.next_arrival.load(Ordering::Relaxed)).filter(|&at| at < Nanos::MAX)
+    }
+
+    /// Whether anything waits in the ring of the port at this address.
+    pub(crate) fn has_come(&self, address: SocketAddrV4) -> bool {
+        let mut state = self.lock();
+        state.arrive();
+        state.endpoints.get(&address).is_some_and(|endpoint| !endpoint.ring.is_empty())
     }
 
     /// Packets under way.

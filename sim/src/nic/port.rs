@@ -52,6 +52,27 @@ impl SimNic {
     }
 }
 
+impl SimNic {
+    /// Tells whether there is anything to take.
+    pub(crate) fn bell(&self) -> Bell {
+        Bell { network: self.network.clone(), waiting: self.waiting.clone() }
+    }
+}
+
+/// Tells whether a port has anything to take, for whoever decides if it is worth a poll.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    network: Network,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Bell {
+    /// Nothing waits at the port, and nothing has arrived at any that is yet to be put into its ring.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) == 0 && self.network.is_quiet()
+    }
+}
+
 impl Nic for SimNic {
     type Rx = SimRx;
     type Tx = SimTx;

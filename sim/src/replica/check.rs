@@ -2,6 +2,7 @@
 
 use ticktape::{Frame, Seq};
 
+use crate::fold;
 use crate::ledger::{Frames, Ledger, Wrong};
 
 /// Everything that was ever sequenced, lost again or not: by seq, a word for each content.
@@ -32,9 +33,7 @@ impl Ever {
 }
 
 fn word(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    fold::bytes(bytes.len() as u64, bytes)
 }
 
 /// A replica's log, from `first` on, is the beginning of the one order, as far as `to`.

@@ -120,6 +120,11 @@ impl<S: Service + Invariants> Fleet<S> {
         }
     }
 
+    /// Frames after `seq` may be others from now on.
+    pub(crate) fn forget_after(&mut self, seq: Seq, service: &S::Config) {
+        self.members.iter_mut().for_each(|member| member.replay.forget_after(seq, service));
+    }
+
     /// The leader's process is about to end; with its power, nobody hears that.
     pub(crate) fn lose_leader(&mut self, with_power: bool, network: &Network, coverage: &mut Coverage) {
         if with_power {
@@ -255,7 +260,7 @@ impl<S: Service + Invariants> Fleet<S> {
     /// At rest: states and logs are the leader's.
     pub(crate) fn check_all(&mut self, world: WorldView<'_, S>) -> Result<(), Wrong> {
         let around = around!(self, world);
-        for member in self.members.iter().filter(|member| !member.is_off()) {
+        for member in self.members.iter_mut().filter(|member| !member.is_off()) {
             member.check_state(&around)?;
             member.check_log(&around, around.ledger.last())?;
         }

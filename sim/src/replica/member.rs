@@ -48,6 +48,8 @@ pub(crate) struct Member<S: Service> {
     pub(crate) paused_until: u64,
     /// Nobody has begun it before this step.
     pub(crate) begins_at: u32,
+    /// What the log comes to, as far as its state was held against that.
+    pub(crate) replay: Replay<S>,
 }
 
 impl<S: Service + Invariants> Member<S> {
@@ -63,10 +65,12 @@ impl<S: Service + Invariants> Member<S> {
         let disk = DiskConfig { alignment: *shape.pick(&[512, 4096]), ..DiskConfig::default() };
         let medium = Medium::new(seed, around.time, disk);
         medium.set_trace(around.trace, Who::Disk(index as u8 + 1));
+        let config = config(index, all, leader, &mut shape);
         Member {
             index,
             place: Place::of(index),
-            config: config(index, all, leader, &mut shape),
+            replay: Replay::begin(around.service, config.limits),
+            config,
             queues: QueueConfig {
                 rx_slots: *shape.pick(&[8, 64]),
                 tx_slots: *shape.pick(&[4, 16]),
@@ -252,11 +256,11 @@ impl<S: Service + Invariants> Member<S> {
     }
 
     /// Its state is what the one order comes to.
-    pub(crate) fn check_state(&self, around: &Surroundings<'_, S>) -> Result<(), Wrong> {
+    pub(crate) fn check_state(&mut self, around: &Surroundings<'_, S>) -> Result<(), Wrong> {
         let State::Up(running) = &self.state else { return Ok(()) };
         let live = running.machine();
-        let replay = Replay::<S>::of(around.ledger.frames(), live.applied(), around.service, self.config.limits)?;
-        replay
+        self.replay.go_to(around.ledger.frames(), live.applied(), around.service)?;
+        self.replay
             .check_equals(live)
             .map(|_| ())
             .map_err(|(_, what)| ("a replica's state is the leader's", format!("replica {}: {what}", self.index)))

@@ -69,7 +69,7 @@ where
             let input = (self.gen_input)(&mut self.inputs).to_bytes();
             self.trace
                 .tell(Who::Client(self.customers[index].session), || What::Asked { input: describe_input(&input) });
-            if !self.customers[index].ask(self.time.now(), input) {
+            if !self.customers[index].ask(self.time.now(), &input) {
                 self.meet("client told to wait", 1);
                 break;
             }

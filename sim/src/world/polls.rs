@@ -5,6 +5,7 @@ use ticktape::shadow::ShadowError;
 use ticktape::{Invariants, Seq, Service};
 
 use super::{BOX, World, surroundings};
+use crate::fold;
 use crate::host::{Beside, Host, Pollable, Progress, Retention, Surroundings};
 use crate::ledger::{Frames, Wrong};
 use crate::replica::WorldView;
@@ -112,6 +113,10 @@ where
     }
 
     fn poll_customer(&mut self, index: usize) -> Result<(), Wrong> {
+        if !self.customers[index].is_due(self.time.now()) {
+            self.pass_time(0);
+            return Ok(());
+        }
         let before = self.customers[index].next_event();
         let work = self.customers[index].poll(self.time.now())?;
         if let Some(why) = self.customers[index].needs_restart() {
@@ -187,7 +192,7 @@ where
                 wrong = ledger.enter(bytes);
             }
             fleet.note(bytes);
-            hash = fold_bytes(hash, bytes);
+            hash = fold::bytes(hash | 1, bytes);
         });
         if hash != 0 {
             self.fold(hash);
@@ -209,8 +214,8 @@ where
             return;
         }
         let customer = &self.customers[index];
-        for (&event_seq, told) in customer.told.range(from..) {
-            let log_seq = told.log_seq;
+        for event in customer.told.since(from) {
+            let (event_seq, log_seq) = (event.event_seq, event.says.log_seq);
             self.trace.tell(Who::Client(customer.session), || What::Told { event_seq, log_seq });
         }
     }
@@ -253,9 +258,4 @@ fn check_space<S: Service>(host: &Host<S>) -> Result<(), Wrong> {
         Some(error) => Err(("a full disk is met before anything is accepted", error)),
         None => Ok(()),
     }
-}
-
-fn fold_bytes(hash: u64, bytes: &[u8]) -> u64 {
-    let words = bytes.chunks(8).map(|chunk| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)));
-    words.fold(hash | 1, |hash: u64, word| (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

@@ -91,7 +91,8 @@ where
 
     fn begin(&mut self, mut host: Host<S>) -> Result<(), Wrong> {
         let first = host.first;
-        let found = read_log_from(&self.medium, &self.appliance.dir, first, host.recovered)?;
+        let mut found = std::mem::take(&mut self.read_back);
+        read_log_from(&self.medium, &self.appliance.dir, first, host.recovered, &mut found)?;
         self.meet("recoveries", 1);
         self.meet("recoveries from a snapshot", u64::from(host.snapshot > Seq::ZERO));
         self.meet("snapshot fallbacks", u64::from(host.passed_over > 0));
@@ -106,6 +107,7 @@ where
         self.trace.tell(Who::Host(BOX), || What::Start { recovered: recovered.0, epoch, cut });
         let before = self.ledger.last();
         let left = self.ledger.recover(recovered, first, &found, self.has_cut_off_starts)?;
+        self.read_back = found;
         let lost = before.0 - left.0;
         self.meet("frames lost, none of them acknowledged", lost);
         if lost > 0 && self.appliance.tier == Tier::Memory {
@@ -115,13 +117,14 @@ where
         self.reign = epoch;
         self.retention.forget_after(left, self.service);
         self.replay.forget_after(left, self.service);
+        self.fleet.forget_after(left, self.service);
         self.has_cut_off_starts = false;
         for customer in &self.customers {
-            let told = customer.told.iter().find(|&(_, told)| told.log_seq > recovered.0);
-            if let Some((_, told)) = told.filter(|(event_seq, _)| !self.ledger.is_void(customer, **event_seq)) {
+            let told = customer.told.iter().find(|event| event.says.log_seq > recovered.0);
+            if let Some(event) = told.filter(|event| !self.ledger.is_void(event)) {
                 let what = format!(
                     "session {} was told of seq {}, recovered up to {recovered}",
-                    customer.session, told.log_seq
+                    customer.session, event.says.log_seq
                 );
                 return Err(("nothing leaves before it is committed", what));
             }

@@ -42,6 +42,7 @@ where
         self.come_to_rest()?;
         // And all of the log once more in one go.
         self.replay.forget_after(Seq::ZERO, self.service);
+        self.fleet.forget_after(Seq::ZERO, self.service);
         self.check_all()?;
         with_fleet!(self, end())?;
         self.kill("ended")

@@ -49,7 +49,7 @@ where
     pub(crate) fn script_ask(&mut self) -> bool {
         let index = self.inputs_asked as usize % self.customers.len();
         let input = (self.gen_input)(&mut self.inputs).to_bytes();
-        let is_taken = self.customers[index].ask(self.time.now(), input);
+        let is_taken = self.customers[index].ask(self.time.now(), &input);
         self.inputs_asked += u64::from(is_taken);
         is_taken
     }
