@@ -15,10 +15,18 @@
 #[cfg(feature = "shared")]
 pub mod shared;
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[cfg(not(feature = "mimalloc"))]
+use std::alloc::System as Heap;
+use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::ops::Sub;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(feature = "mimalloc")]
+use mimalloc::MiMalloc as Heap;
+
+/// Whose allocations are counted.
+pub const HEAP: &str = if cfg!(feature = "mimalloc") { "mimalloc" } else { "the system's allocator" };
 
 /// What one thread asked of the heap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +54,7 @@ thread_local! {
 /// Allocations of every thread that is not exempt.
 static OTHERS: AtomicU64 = AtomicU64::new(0);
 
-/// The system's allocator, counting for the calling thread. Make it the `#[global_allocator]` of a test or a bench;
+/// The [allocator](HEAP), counting for the calling thread. Make it the `#[global_allocator]` of a test or a bench;
 /// without that every count stays zero, which [`is_counting`] tells.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountingAllocator;
@@ -63,33 +71,33 @@ fn record(bytes: usize) {
     }
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; counting touches a plain thread-local only, and neither allocates nor unwinds.
+// SAFETY: every call goes to `Heap` unchanged; counting touches a plain thread-local only, and neither allocates nor unwinds.
 unsafe impl GlobalAlloc for CountingAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         record(layout.size());
-        // SAFETY: the caller's promise about `layout` is the one that the system's allocator asks for.
-        unsafe { System.alloc(layout) }
+        // SAFETY: the caller's promise about `layout` is the one that `Heap` asks for.
+        unsafe { Heap.alloc(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         record(layout.size());
         // SAFETY: as in `alloc`.
-        unsafe { System.alloc_zeroed(layout) }
+        unsafe { Heap.alloc_zeroed(layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         record(new_size);
-        // SAFETY: `block` came from this allocator, that is from the system's, with this `layout`.
-        unsafe { System.realloc(block, layout, new_size) }
+        // SAFETY: `block` came from this allocator, that is from `Heap`, with this `layout`.
+        unsafe { Heap.realloc(block, layout, new_size) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         // SAFETY: as in `realloc`.
-        unsafe { System.dealloc(block, layout) }
+        unsafe { Heap.dealloc(block, layout) }
     }
 }
 

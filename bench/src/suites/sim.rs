@@ -104,7 +104,11 @@ pub fn run(options: &Options) -> Outcome {
         )
     };
     let mut rows: Vec<Row> = kinds.iter().zip(&results).map(seeds_row).collect();
-    let mut notes = vec!["times are the thread's own on its core, whatever else runs there".to_string()];
+    let mut notes = vec![format!(
+        "times are the thread's own on its core, whatever else runs there; memory is from {}, that of vopr from mimalloc: cargo run --release -p \
+         ticktape-bench --features mimalloc -- sim",
+        ticktape_alloc::HEAP
+    )];
     for ((how, burst), seconds) in paces.into_iter().zip(&results[kinds.len()..]) {
         let (report, _) = calm_run(burst);
         let (virtual_s, inputs) = (report.virtual_ns as f64 / 1e9, (CALM_S * INPUTS_PER_S) as f64);

@@ -17,6 +17,10 @@ use ticktape_sim::simulate::{Failure, Report};
 use args::Args;
 use report::Fuzzed;
 
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Between two lines that tell how far it is.
 const PROGRESS: Duration = Duration::from_secs(10);
 
