@@ -1,5 +1,6 @@
 //! The command line.
 
+mod doctor;
 mod follow;
 mod generate;
 mod load;
@@ -15,6 +16,7 @@ use ticktape::config::NicChoice;
 use ticktape::link::Tier;
 use ticktape::pipeline::{CorePlan, IdleStrategy};
 
+pub use doctor::DoctorArgs;
 pub use follow::FollowArgs;
 pub use generate::GenerateArgs;
 pub use load::{LoadArgs, ReportArgs};
@@ -73,6 +75,11 @@ pub enum Command {
     Capture(CaptureArgs),
     /// What a running appliance measures: latencies by stage, rates, how far everybody is, and what was dropped
     Top(TopArgs),
+    /// What stands between a box and an even latency: over 80 checks of cores, power, interrupts, memory, kernel, network, disk and limits
+    ///
+    /// Nothing is changed, and no root is needed; what only root may read is said to be so. Exit code 0: nothing is bad; 1: something is; 2: the
+    /// plan is none that this box can have, or nothing could be read.
+    Doctor(DoctorArgs),
     /// Look into this host's network interfaces
     Nic(NicArgs),
     /// The demo's appliance

@@ -4,6 +4,8 @@
 //!   clock   what time it is            pin     which core runs this thread
 //!   host    what machine this is       jitter  what the machine takes away from a spinning core
 //!                                      hop     what a cache line costs between two cores
+//!   root    where facts are read: this box, a directory, a recording
+//!   facts   what is known of it            doctor  what of that stands between it and an even latency
 //! ```
 //!
 //! Nothing here runs on a hot path but [`clock::monotonic_ns`] and [`clock::SpinClock`]. Everything reads the machine; only [`pin`] changes
@@ -14,8 +16,11 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod doctor;
+pub mod facts;
 pub mod hop;
 pub mod host;
 pub mod jitter;
 pub mod pin;
+pub mod root;
 mod spin_clock;

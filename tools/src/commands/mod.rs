@@ -2,6 +2,7 @@
 
 mod capture;
 mod compact;
+mod doctor;
 mod follow;
 mod follow_events;
 mod follow_events_log;
@@ -47,6 +48,7 @@ pub fn run(command: Command, services: &[Box<dyn AnyService>]) -> Result<(), Fai
         Command::Import(args) => import::run(&args),
         Command::Capture(args) => capture::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Nic(args) => nic::run(&args),
         Command::DemoAppliance(args) => demo::appliance(&args, services),
         Command::DemoFollower(args) => demo::follower(&args, services),

@@ -1,0 +1,158 @@
+//! `ticktape doctor`, as an operator meets it: live, of recorded boxes, and with what can't be judged.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// An ordinary user.
+const NOBODY: u32 = 65_534;
+
+fn ticktape(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ticktape")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn fixture(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tuning/fixtures/{name}.txt"));
+    path.to_str().unwrap().to_owned()
+}
+
+/// Whether nothing is bad, and what was said.
+fn json(output: &Output) -> (bool, Value) {
+    let code = output.status.code();
+    assert!(code == Some(0) || code == Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    (code == Some(0), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+fn verdicts(value: &Value) -> BTreeMap<String, String> {
+    let text = |check: &Value, key: &str| check[key].as_str().unwrap().to_owned();
+    value["checks"].as_array().unwrap().iter().map(|check| (text(check, "id"), text(check, "verdict"))).collect()
+}
+
+/// An appliance's file for the tuned fixture, with this plan and this interface.
+fn config(dir: &Path, cores: &str, interface: &str) -> PathBuf {
+    let path = dir.join("appliance.toml");
+    let text = format!(
+        "dir = \"/data/journal\"\nlisten = \"10.0.0.1:7001\"\ncores = {cores:?}\nbusy_poll_us = 50\n[xdp]\ninterface = {interface:?}\n"
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+const SPINNING: &str = "sequencer,executor,egress@4:spin|journaler,publisher@5:spin";
+
+#[test]
+fn this_box_is_judged_and_its_recording_is_judged_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("box.txt");
+    let file = file.to_str().unwrap();
+    let (good, live) = json(&ticktape(&["doctor", "--json", "--record", file]));
+    let found = verdicts(&live);
+    assert!(found.len() >= 40, "{found:?}");
+    assert_eq!(good, !found.values().any(|verdict| verdict == "bad"), "{found:?}");
+    let (again, recorded) = json(&ticktape(&["doctor", "--json", "--root", file]));
+    assert_eq!((good, &found), (again, &verdicts(&recorded)));
+    let text = fs::read_to_string(file).unwrap();
+    assert!(!text.contains("hostname") && !text.contains("/address"), "{text}");
+    for interface in fs::read_dir("/sys/class/net").unwrap().flatten() {
+        let address = fs::read_to_string(interface.path().join("address")).unwrap_or_default();
+        let address = address.trim();
+        assert!(address.is_empty() || !text.contains(address), "{address}");
+    }
+}
+
+#[test]
+fn people_get_a_table_by_group_and_what_is_wrong_the_costliest_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path(), SPINNING, "eth1");
+    let output = ticktape(&["doctor", "--root", &fixture("intel-untuned"), "--config", config.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in {text}"));
+    assert!(at("\ncores\n") < at("\ndisk\n") && at("\ndisk\n") < at("\nthe costliest first\n"), "{text}");
+    let first = &text[at("the costliest first\n")..];
+    assert!(first.find("bad   memory-locked").unwrap() < first.find("bad   cores-isolated").unwrap(), "{text}");
+    assert!(first.find("bad   cores-isolated").unwrap() < first.find("warn  ").unwrap(), "{text}");
+    assert!(first.contains("> kernel command line: isolcpus=managed_irq,domain,4-5\n"), "{text}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.lines().count() == 1 && errors.contains("checks are bad"), "{errors}");
+}
+
+#[test]
+fn a_tuned_box_is_well_by_its_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path(), SPINNING, "eth1");
+    let config = config.to_str().unwrap();
+    let (good, value) = json(&ticktape(&["doctor", "--root", &fixture("intel-tuned"), "--config", config, "--json"]));
+    assert!(good, "{value}");
+    assert_eq!((&value["worst"], &value["bad"], &value["warn"]), (&"ok".into(), &0.into(), &0.into()), "{value}");
+    assert_eq!(value["plan"]["cores"], serde_json::json!([4, 5]));
+    assert_eq!(value["plan"]["spinning"], serde_json::json!([4, 5]));
+    assert_eq!(value["plan"]["interface"], "eth1");
+    let all = ticktape(&["doctor", "--root", &fixture("intel-tuned"), "--config", config, "--all"]);
+    let text = String::from_utf8(all.stdout).unwrap();
+    assert!(text.contains("costs milliseconds at a time (kernel documentation"), "{text}");
+}
+
+#[test]
+fn what_can_not_be_judged_is_refused_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = |cores: &str, interface: &str| {
+        let config = config(dir.path(), cores, interface);
+        ticktape(&["doctor", "--root", &fixture("intel-tuned"), "--config", config.to_str().unwrap()])
+    };
+    let all = "sequencer,executor,egress@CORE|journaler,publisher@5";
+    let cases = [
+        (refused(&all.replace("CORE", "99"), "eth1"), "core 99 is not in this box"),
+        (refused(&all.replace("CORE", "40"), "eth1"), "core 40 is offline"),
+        (refused(&all.replace("CORE", "5"), "eth1"), "names core 5 twice"),
+        (refused(SPINNING, "eth9"), "no interface eth9"),
+        (ticktape(&["doctor", "--root", "/no/such/box"]), "/no/such/box is not there"),
+        (ticktape(&["doctor", "--root", dir.path().to_str().unwrap()]), "neither proc nor sys"),
+        (ticktape(&["doctor", "--config", "/no/such/file"]), "/no/such/file"),
+    ];
+    for (output, wrong) in cases {
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+        assert!(errors.contains(wrong) && output.stdout.is_empty(), "{wrong}: {errors}");
+    }
+}
+
+#[test]
+fn a_container_with_one_core_is_judged_for_what_run_does_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("box.txt");
+    let text =
+        fs::read_to_string(fixture("container")).unwrap().replace("Cpus_allowed_list:\t8-9", "Cpus_allowed_list:\t9");
+    fs::write(&file, text).unwrap();
+    let (good, value) = json(&ticktape(&["doctor", "--root", file.to_str().unwrap(), "--json"]));
+    assert_eq!((good, &value["plan"]["cores"]), (false, &serde_json::json!([9])), "{value}");
+    assert_eq!(verdicts(&value)["cores-quota"], "bad");
+}
+
+#[test]
+fn without_root_what_needs_it_is_said() {
+    if !fs::read_to_string("/proc/self/status").unwrap().lines().any(|line| line == "Uid:\t0\t0\t0\t0") {
+        return json(&ticktape(&["doctor", "--json"])).1["checks"]
+            .as_array()
+            .map(|checks| assert!(checks.len() >= 40))
+            .unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("ticktape");
+    fs::copy(env!("CARGO_BIN_EXE_ticktape"), &program).unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(&program);
+    command.args(["doctor", "--json"]).current_dir("/").uid(NOBODY).gid(NOBODY).stdin(Stdio::null());
+    let Ok(output) = command.output() else {
+        let _ = writeln!(std::io::stderr(), "skipped: this user can't become another");
+        return;
+    };
+    let (_, value) = json(&output);
+    assert!(verdicts(&value).len() >= 40, "{value}");
+}

@@ -1,0 +1,452 @@
+//! The interface and the stack.
+
+use super::{Check, Cost, Finding, Group, Plan, bad, known, not_applicable, ok, size, warn};
+use crate::facts::network::Network;
+use crate::facts::{Facts, Known, value};
+use crate::root::{Unread, Why};
+
+/// Drivers that run XDP programs and AF_XDP sockets without a copy, in the kernel as it is published.
+const ZERO_COPY: [&str; 9] = ["i40e", "ice", "igb", "igc", "ixgbe", "idpf", "mlx5_core", "stmmac", "virtio_net"];
+
+/// Drivers that run XDP programs, but copy.
+const NATIVE: [&str; 12] =
+    ["bnxt_en", "ena", "mlx4_en", "nfp", "qede", "sfc", "thunder-nicvf", "tun", "veth", "hv_netvsc", "mvneta", "gve"];
+
+/// The least receive ring that takes a burst while the reader is away for some µs, at 10 Gbit/s.
+const RX_RING_MIN: u64 = 512;
+
+/// Headers of IP and UDP.
+const HEADER_BYTES: u64 = 28;
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "network-link",
+        group: Group::Network,
+        wants: "the interface is up",
+        why: "nothing comes, and nothing goes",
+        cost: Cost::Failure,
+        source: "kernel documentation, networking/operstates",
+        judge: link,
+    },
+    Check {
+        id: "network-driver",
+        group: Group::Network,
+        wants: "a driver that runs XDP by itself, where AF_XDP is planned",
+        why: "generic mode copies each packet, after the kernel has made one of its own of it",
+        cost: Cost::Nanoseconds,
+        source: "kernel documentation, networking/af_xdp (XDP_SKB, XDP_DRV, XDP_ZEROCOPY); ticktape nic probe asks the kernel",
+        judge: driver,
+    },
+    Check {
+        id: "network-mtu",
+        group: Group::Network,
+        wants: "the largest datagram fits the MTU; at most 3506 for AF_XDP by veth and virtio_net",
+        why: "larger ones are cut up, which AF_XDP and many receivers refuse; a larger MTU keeps these drivers from native mode",
+        cost: Cost::Failure,
+        source: "kernel documentation, bpf/redirect; RFC 791",
+        judge: mtu,
+    },
+    Check {
+        id: "network-spread",
+        group: Group::Network,
+        wants: "the card's hash spreads packets over the plan's queue alone",
+        why: "an AF_XDP socket sees its own queue: what comes by another goes through the kernel, or is lost",
+        cost: Cost::Losses,
+        source: "kernel documentation, networking/scaling (RSS) and networking/af_xdp; ethtool(8), -X",
+        judge: spread,
+    },
+    Check {
+        id: "network-ring",
+        group: Group::Network,
+        wants: "a receive ring of 512 slots at least, where the card has them",
+        why: "a burst is lost for want of slots before anybody could read it",
+        cost: Cost::Losses,
+        source: "ethtool(8), -g",
+        judge: ring,
+    },
+    Check {
+        id: "network-losses",
+        group: Group::Network,
+        wants: "nothing was lost at the interface since the start",
+        why: "each loss is a repair: a round trip, and all behind it waits",
+        cost: Cost::Losses,
+        source: "kernel documentation, networking/statistics",
+        judge: losses,
+    },
+    Check {
+        id: "network-backlog",
+        group: Group::Network,
+        wants: "no core had more packets than it could queue since the start",
+        why: "the kernel drops what goes beyond net.core.netdev_max_backlog",
+        cost: Cost::Losses,
+        source: "kernel documentation, networking/scaling; proc_net(5), softnet_stat",
+        judge: backlog,
+    },
+    Check {
+        id: "network-sockets",
+        group: Group::Network,
+        wants: "no datagram found its socket full since the start",
+        why: "whoever reads came too late, or its buffer was too small",
+        cost: Cost::Losses,
+        source: "kernel documentation, networking/snmp_counter (UdpRcvbufErrors)",
+        judge: sockets,
+    },
+    Check {
+        id: "network-buffers",
+        group: Group::Network,
+        wants: "sockets may have the buffers that they ask for: net.core.rmem_max and wmem_max",
+        why: "they get less without a word, and bursts are lost",
+        cost: Cost::Losses,
+        source: "socket(7), SO_RCVBUF",
+        judge: buffers,
+    },
+    Check {
+        id: "network-coalescing",
+        group: Group::Network,
+        wants: "no coalescing: adaptive-rx off, rx-usecs 0",
+        why: "the card holds its interrupt back for so long, to make one for several packets",
+        cost: Cost::TensOfMicroseconds,
+        source: "ethtool(8), -C; drivers default to 3 to 50 µs",
+        judge: coalescing,
+    },
+    Check {
+        id: "network-merging",
+        group: Group::Network,
+        wants: "the card does not merge packets: large-receive-offload and rx-gro-hw off",
+        why: "it waits for more of them, and drivers refuse XDP beside it",
+        cost: Cost::Microseconds,
+        source: "kernel documentation, networking/segmentation-offloads",
+        judge: merging,
+    },
+    Check {
+        id: "network-pause",
+        group: Group::Network,
+        wants: "no flow control: pause frames off",
+        why: "one slow receiver on the switch stops this sender, for all its receivers",
+        cost: Cost::Milliseconds,
+        source: "ethtool(8), -A; IEEE 802.3x",
+        judge: pause,
+    },
+    Check {
+        id: "network-busy-polling",
+        group: Group::Network,
+        wants: "where the kernel polls within calls, interrupts stay off meanwhile: napi_defer_hard_irqs 1 or more, gro_flush_timeout 20 µs or more",
+        why: "else each packet still raises its interrupt, beside the polling",
+        cost: Cost::Microseconds,
+        source: "kernel documentation, networking/napi (software IRQ coalescing, busy polling)",
+        judge: busy_polling,
+    },
+    Check {
+        id: "network-bpf-jit",
+        group: Group::Network,
+        wants: "BPF programs are compiled, where AF_XDP is planned",
+        why: "else an interpreter runs the program for each packet",
+        cost: Cost::Nanoseconds,
+        source: "kernel documentation, sysctl/net (bpf_jit_enable)",
+        judge: bpf_jit,
+    },
+    Check {
+        id: "network-reverse-path",
+        group: Group::Network,
+        wants: "where groups are received, rp_filter is not strict (1)",
+        why: "packets whose sender would not be reached by this interface are dropped without a word",
+        cost: Cost::Losses,
+        source: "kernel documentation, networking/ip-sysctl (rp_filter)",
+        judge: reverse_path,
+    },
+    Check {
+        id: "network-memberships",
+        group: Group::Network,
+        wants: "a socket may be in 20 groups at least",
+        why: "joining one more is refused",
+        cost: Cost::Failure,
+        source: "kernel documentation, networking/ip-sysctl (igmp_max_memberships)",
+        judge: memberships,
+    },
+    Check {
+        id: "network-link-losses",
+        group: Group::Network,
+        wants: "the link came up once, and stayed",
+        why: "whatever was on its way is lost, and the switch learns anew",
+        cost: Cost::Losses,
+        source: "kernel documentation, ABI (carrier_down_count)",
+        judge: link_losses,
+    },
+];
+
+/// The plan's interface; and whether a device is behind it.
+fn with(facts: &Facts, judge: impl FnOnce(&Network) -> Known<Finding>) -> Known<Finding> {
+    match &facts.network {
+        None => not_applicable("the plan has no interface"),
+        Some(network) => judge(network),
+    }
+}
+
+fn with_card(facts: &Facts, judge: impl FnOnce(&Network) -> Known<Finding>) -> Known<Finding> {
+    with(facts, |network| match &network.driver {
+        Err(unread) if unread.is_missing() => not_applicable(format!("no card is behind {}", network.name)),
+        _ => judge(network),
+    })
+}
+
+fn link(facts: &Facts, _: &Plan) -> Known<Finding> {
+    with(facts, |network| match known(&network.state)?.as_str() {
+        "up" => ok(format!("{} is up", network.name)),
+        // Loopback and tunnels don't know.
+        "unknown" => ok(format!("{} is up as far as it knows", network.name)),
+        state => bad(
+            format!("{} is {state}", network.name),
+            format!("ip link set {} up; look at cable and switch", network.name),
+        ),
+    })
+}
+
+fn driver(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    with(facts, |network| {
+        if plan.bypass_queue.is_none() {
+            return not_applicable("no AF_XDP is planned");
+        }
+        let name = match &network.driver {
+            Err(unread) if unread.is_missing() => {
+                return warn(
+                    format!("{}: no card", network.name),
+                    "generic mode is all that works there; ticktape nic probe tells",
+                );
+            }
+            name => known(name)?.as_str(),
+        };
+        match name {
+            name if ZERO_COPY.contains(&name) => ok(format!("{name}: without a copy, where card and kernel have it")),
+            name if NATIVE.contains(&name) => ok(format!("{name}: native, with a copy")),
+            name => warn(
+                format!("{name}: generic mode, as far as is known"),
+                "ticktape nic probe asks the kernel; a card of another make, or nic = \"udp\"",
+            ),
+        }
+    })
+}
+
+fn mtu(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    with(facts, |network| {
+        let mtu = *known(&network.mtu)?;
+        let wanted = plan.datagram_bytes_max + HEADER_BYTES;
+        let read = format!("{mtu}, datagrams take {wanted} with their headers");
+        if mtu < wanted {
+            let fits = mtu.saturating_sub(HEADER_BYTES);
+            let fix = format!("datagram_bytes_max = {fits}, or ip link set {} mtu {wanted}", network.name);
+            // The kernel cuts them up, which works; nothing else does.
+            return if plan.bypass_queue.is_some() { bad(read, fix) } else { warn(read, fix) };
+        }
+        let is_limited = network.driver.as_ref().is_ok_and(|driver| matches!(driver.as_str(), "veth" | "virtio_net"));
+        if plan.bypass_queue.is_some() && is_limited && mtu > 3_506 {
+            return warn(read, format!("ip link set {} mtu 3506, or generic mode is used", network.name));
+        }
+        ok(read)
+    })
+}
+
+fn spread(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    with_card(facts, |network| {
+        let Some(queue) = plan.bypass_queue else { return not_applicable("no AF_XDP is planned") };
+        if known(&network.rx_queues)? == &1 {
+            return if queue == 0 { ok("one queue") } else { bad("one queue, 0", "queue = 0 in [xdp]") };
+        }
+        let queues = network.spread_over()?;
+        let read = format!("over queues {}, the plan's is {queue}", crate::pin::list(&queues));
+        if queues == [queue as usize] {
+            return ok(read);
+        }
+        let name = &network.name;
+        bad(
+            read,
+            format!(
+                "ethtool -X {name} start {queue} equal 1; or ethtool -N {name} flow-type udp4 dst-port PORT action {queue}"
+            ),
+        )
+    })
+}
+
+fn ring(facts: &Facts, _: &Plan) -> Known<Finding> {
+    with_card(facts, |network| {
+        let (max, now) = network.rx_ring()?;
+        let read = format!("{now} of {max} slots");
+        if now >= RX_RING_MIN.min(max) {
+            ok(read)
+        } else {
+            warn(read, format!("ethtool -G {} rx {}", network.name, max.min(1_024)))
+        }
+    })
+}
+
+fn losses(facts: &Facts, _: &Plan) -> Known<Finding> {
+    with(facts, |network| {
+        let mut lost = Vec::new();
+        for (reason, count) in &network.losses {
+            if *known(count)? > 0 {
+                lost.push(format!("{reason} {}", known(count)?));
+            }
+        }
+        if lost.is_empty() {
+            return ok("none");
+        }
+        warn(
+            lost.join(", "),
+            format!("ethtool -S {} names the reasons; larger rings, and a reader that is not kept away", network.name),
+        )
+    })
+}
+
+fn backlog(facts: &Facts, _: &Plan) -> Known<Finding> {
+    with(facts, |network| match *known(&network.stack.backlog)? {
+        (0, squeezed) => ok(format!("none dropped; {squeezed} turns were cut short")),
+        (dropped, _) => warn(
+            format!("{dropped} dropped"),
+            "sysctl net.core.netdev_max_backlog=4096; less on the cores of the interrupts",
+        ),
+    })
+}
+
+fn sockets(facts: &Facts, _: &Plan) -> Known<Finding> {
+    with(facts, |network| match *known(&network.stack.socket_drops)? {
+        0 => ok("none"),
+        dropped => warn(
+            format!("{dropped} dropped, of any program"),
+            "ss -uamp shows whose; more buffer, or a reader that is not kept away",
+        ),
+    })
+}
+
+fn buffers(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    with(facts, |network| {
+        let (rx, tx) = (*known(&network.stack.rx_buffer_bytes_max)?, *known(&network.stack.tx_buffer_bytes_max)?);
+        let wanted = plan.socket_buffer_bytes;
+        let read = format!("receive {}, send {}, {} are asked for", size(rx), size(tx), size(wanted));
+        if rx.min(tx) >= wanted {
+            return ok(read);
+        }
+        if facts.limits.has("CAP_NET_ADMIN")? {
+            return ok(format!("{read}; CAP_NET_ADMIN goes beyond"));
+        }
+        warn(read, format!("sysctl net.core.rmem_max={wanted} net.core.wmem_max={wanted}"))
+    })
+}
+
+fn coalescing(facts: &Facts, _: &Plan) -> Known<Finding> {
+    with_card(facts, |network| {
+        let text = known(&network.coalescing)?;
+        // "Adaptive RX: on  TX: off", and "rx-usecs: 3", or n/a.
+        let is_adaptive = value(text, "Adaptive RX").is_some_and(|value| value.starts_with("on"));
+        let us = value(text, "rx-usecs").and_then(|value| value.parse::<u64>().ok());
+        let read = format!(
+            "adaptive-rx {}, rx-usecs {}",
+            if is_adaptive { "on" } else { "off" },
+            us.map_or("n/a".to_owned(), |us| us.to_string())
+        );
+        if is_adaptive || us.is_some_and(|us| us > 0) {
+            return warn(read, format!("ethtool -C {} adaptive-rx off rx-usecs 0", network.name));
+        }
+        ok(read)
+    })
+}
+
+fn merging(facts: &Facts, _: &Plan) -> Known<Finding> {
+    with_card(facts, |network| {
+        let lro = network.feature("large-receive-offload")?;
+        // Older kernels don't know the second.
+        let hardware = network.feature("rx-gro-hw").unwrap_or(false);
+        if lro || hardware {
+            return warn(
+                format!("large-receive-offload {}, rx-gro-hw {}", on(lro), on(hardware)),
+                format!("ethtool -K {} lro off rx-gro-hw off", network.name),
+            );
+        }
+        ok("off")
+    })
+}
+
+fn on(is_on: bool) -> &'static str {
+    if is_on { "on" } else { "off" }
+}
+
+fn pause(facts: &Facts, _: &Plan) -> Known<Finding> {
+    with_card(facts, |network| {
+        if let Err(Unread { why: Why::Failed(error), .. }) = &network.pause
+            && error.ends_with("Operation not supported")
+        {
+            return not_applicable(format!("{} has none", network.name));
+        }
+        let text = known(&network.pause)?;
+        let side = |name: &str| value(text, name).is_some_and(|value| value.starts_with("on"));
+        let (rx, tx) = (side("RX"), side("TX"));
+        if rx || tx {
+            return warn(
+                format!("RX {}, TX {}", on(rx), on(tx)),
+                format!("ethtool -A {} autoneg off rx off tx off", network.name),
+            );
+        }
+        ok("off")
+    })
+}
+
+fn busy_polling(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    with_card(facts, |network| {
+        if !plan.is_busy_polling {
+            return not_applicable("the plan has no busy polling");
+        }
+        let (defer, timeout) = (*known(&network.defer_hard_irqs)?, *known(&network.flush_timeout_ns)?);
+        let read = format!("napi_defer_hard_irqs {defer}, gro_flush_timeout {timeout} ns");
+        if defer >= 1 && timeout >= 20_000 {
+            return ok(read);
+        }
+        let at = format!("/sys/class/net/{}", network.name);
+        warn(read, format!("echo 2 > {at}/napi_defer_hard_irqs; echo 200000 > {at}/gro_flush_timeout"))
+    })
+}
+
+fn bpf_jit(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    with(facts, |network| {
+        if plan.bypass_queue.is_none() {
+            return not_applicable("no AF_XDP is planned");
+        }
+        match &network.stack.bpf_jit {
+            Ok(0) => warn("interpreted", "sysctl net.core.bpf_jit_enable=1"),
+            Ok(_) => ok("compiled"),
+            Err(unread) => Err(unread.clone()),
+        }
+    })
+}
+
+fn reverse_path(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    with(facts, |network| {
+        if !plan.is_multicast {
+            return not_applicable("no groups in the plan");
+        }
+        match *known(&network.reverse_path)? {
+            1 => warn(
+                "1, strict",
+                format!("sysctl net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{}.rp_filter=2", network.name),
+            ),
+            value => ok(value.to_string()),
+        }
+    })
+}
+
+fn memberships(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    with(facts, |network| {
+        if !plan.is_multicast {
+            return not_applicable("no groups in the plan");
+        }
+        match *known(&network.stack.memberships_max)? {
+            groups @ 20.. => ok(groups.to_string()),
+            groups => warn(groups.to_string(), "sysctl net.ipv4.igmp_max_memberships=20"),
+        }
+    })
+}
+
+fn link_losses(facts: &Facts, _: &Plan) -> Known<Finding> {
+    with_card(facts, |network| match *known(&network.link_losses)? {
+        // It counts as down before it first came up.
+        times @ 0..=2 => ok(format!("it went down {times} times")),
+        times => warn(format!("it went down {times} times since the start"), "look at cable, transceiver and switch"),
+    })
+}

@@ -1,0 +1,109 @@
+//! What the box is to be judged for.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::facts::Facts;
+use crate::pin;
+
+/// Which cores, interface and directory an appliance uses, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Cores with a stage, in the plan's order.
+    pub critical: Vec<usize>,
+    /// Those of them that never give their core away.
+    pub spinning: Vec<usize>,
+    /// The interface, where there is one.
+    pub interface: Option<String>,
+    /// The queue of it that an AF_XDP socket takes; `None` where the kernel's stack is used.
+    pub bypass_queue: Option<u32>,
+    /// Whether the kernel polls the interface within calls.
+    pub is_busy_polling: bool,
+    /// Whether groups are joined or sent to.
+    pub is_multicast: bool,
+    /// The largest datagram, in bytes of UDP payload.
+    pub datagram_bytes_max: u64,
+    /// What each socket asks for as its buffers.
+    pub socket_buffer_bytes: u64,
+    /// The journal's directory, absolute.
+    pub directory: PathBuf,
+    /// Free space that the journal wants at least.
+    pub disk_bytes_min: u64,
+    /// The rings in shared memory.
+    pub ring_bytes: u64,
+    /// Memory that a card reads and writes.
+    pub umem_bytes: u64,
+}
+
+/// Why a plan can't be judged: nothing of it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanFlaw {
+    /// Such a core is not in the box.
+    NoSuchCore(usize),
+    /// It is, but does not run.
+    Offline(usize),
+    /// A core that stands twice.
+    Twice(usize),
+    /// There is no such interface.
+    NoSuchInterface(String),
+}
+
+impl fmt::Display for PlanFlaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlanFlaw::NoSuchCore(core) => write!(f, "the plan's core {core} is not in this box"),
+            PlanFlaw::Offline(core) => {
+                write!(f, "the plan's core {core} is offline: write 1 to its online file, or plan another")
+            }
+            PlanFlaw::Twice(core) => write!(f, "the plan names core {core} twice: one thread each"),
+            PlanFlaw::NoSuchInterface(name) => write!(f, "there is no interface {name} in this box"),
+        }
+    }
+}
+
+impl std::error::Error for PlanFlaw {}
+
+impl Plan {
+    /// Whether this box can have that plan at all.
+    ///
+    /// # Errors
+    /// The first flaw.
+    pub fn check(&self, facts: &Facts) -> Result<(), PlanFlaw> {
+        for (at, &core) in self.critical.iter().enumerate() {
+            if self.critical[..at].contains(&core) {
+                return Err(PlanFlaw::Twice(core));
+            }
+            let is_in =
+                |cores: &Result<Vec<usize>, _>| cores.as_ref().is_ok_and(|cores: &Vec<usize>| !cores.contains(&core));
+            if is_in(&facts.cores.present) {
+                return Err(PlanFlaw::NoSuchCore(core));
+            }
+            if is_in(&facts.cores.online) {
+                return Err(PlanFlaw::Offline(core));
+            }
+        }
+        let lacks =
+            |network: &&crate::facts::network::Network| network.state.as_ref().is_err_and(|unread| unread.is_missing());
+        match facts.network.as_ref().filter(lacks) {
+            Some(network) => Err(PlanFlaw::NoSuchInterface(network.name.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stages on cores {}", pin::list(&crate::facts::cpu_list::sorted(self.critical.clone())))?;
+        match self.spinning.len() {
+            0 => write!(f, ", none of which spins")?,
+            _ if self.spinning.len() == self.critical.len() => write!(f, ", all spinning")?,
+            _ => write!(f, ", of which {} spin", pin::list(&self.spinning))?,
+        }
+        match (&self.interface, self.bypass_queue) {
+            (Some(name), Some(queue)) => write!(f, "; AF_XDP on {name}, queue {queue}")?,
+            (Some(name), None) => write!(f, "; kernel UDP on {name}")?,
+            (None, _) => write!(f, "; no interface")?,
+        }
+        write!(f, "; journal in {}", self.directory.display())
+    }
+}

@@ -1,0 +1,254 @@
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::root::{Recording, Root};
+use proptest::prelude::*;
+
+/// A box of `tuning/fixtures`.
+fn fixture(name: &str) -> Recording {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/{name}.txt"));
+    std::fs::read_to_string(path).unwrap().parse().unwrap()
+}
+
+/// The plan that most of them are looked at with.
+fn plan() -> Plan {
+    Plan {
+        critical: vec![4, 5, 6],
+        spinning: vec![4, 5, 6],
+        interface: Some("eth1".to_owned()),
+        bypass_queue: Some(0),
+        is_busy_polling: true,
+        is_multicast: true,
+        datagram_bytes_max: 1_472,
+        socket_buffer_bytes: 4 << 20,
+        directory: PathBuf::from("/data/journal"),
+        disk_bytes_min: 256 << 20,
+        ring_bytes: 4 << 20,
+        umem_bytes: 16 << 20,
+    }
+}
+
+fn report(recording: &Recording, plan: &Plan) -> Report {
+    let root = Root::recorded(recording.clone());
+    let facts = Facts::read(&root, plan.interface.as_deref(), &plan.directory);
+    assert_eq!(plan.check(&facts), Ok(()));
+    examine(&facts, plan)
+}
+
+/// All that was found, to be compared with what is kept beside the box.
+fn table(report: &Report) -> String {
+    let line = |outcome: &Outcome| {
+        let Finding { verdict, read, fix } = &outcome.finding;
+        let arrow = if fix.is_empty() { String::new() } else { format!(" => {fix}") };
+        format!("{verdict:14} {:24} {read}{arrow}\n", outcome.check.id)
+    };
+    report.outcomes().iter().map(line).collect()
+}
+
+fn boxes() -> [(&'static str, Plan); 6] {
+    let container = Plan {
+        critical: vec![8, 9],
+        spinning: Vec::new(),
+        interface: Some("eth0".to_owned()),
+        bypass_queue: None,
+        is_busy_polling: false,
+        umem_bytes: 0,
+        ..plan()
+    };
+    let guest = Plan { critical: vec![0, 1], directory: PathBuf::from("/"), ..container.clone() };
+    [
+        ("intel-tuned", plan()),
+        ("intel-untuned", plan()),
+        ("amd-chiplets", Plan { critical: vec![6, 7, 8, 9], spinning: vec![6, 7, 8], ..plan() }),
+        ("container", container),
+        ("without-xdp", plan()),
+        ("guest", guest),
+    ]
+}
+
+#[test]
+fn each_box_has_its_verdicts() {
+    for (name, plan) in boxes() {
+        let found = table(&report(&fixture(name), &plan));
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/{name}.verdicts"));
+        if std::env::var_os("TICKTAPE_WRITE_GOLDEN").is_some() {
+            std::fs::write(&path, &found).unwrap();
+        }
+        let expected = std::fs::read_to_string(&path).unwrap();
+        for (found, expected) in found.lines().zip(expected.lines()) {
+            assert_eq!(found, expected, "{name}");
+        }
+        assert_eq!(found.lines().count(), expected.lines().count(), "{name}");
+    }
+}
+
+#[test]
+fn a_tuned_box_has_nothing_wrong() {
+    let report = report(&fixture("intel-tuned"), &plan());
+    let wrong: Vec<_> = report.worst_first().iter().map(|o| (o.check.id, &o.finding)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert_eq!(report.count(Verdict::CantTell), 0, "{}", table(&report));
+}
+
+/// Ten mistakes, each alone in a box that is otherwise as it should be, and the check that has to find it.
+const MISTAKES: [(&str, Verdict, &str); 10] = [
+    ("cores-isolated", Verdict::Bad, "== sys/devices/system/cpu/isolated\n4,6-7\n"),
+    (
+        "interrupts-nic",
+        Verdict::Bad,
+        "== proc/interrupts\nCPU0 CPU4\n 60: 0 812231 IR-PCI-MSIX-0000:17:00.0 1-edge ice-eth1-TxRx-0\n== proc/irq/60/effective_affinity_list\n4\n",
+    ),
+    ("cores-smt", Verdict::Bad, "== sys/devices/system/cpu/cpu4/topology/thread_siblings_list\n4,8\n"),
+    ("memory-thp", Verdict::Warn, "== sys/kernel/mm/transparent_hugepage/enabled\n[always] madvise never\n"),
+    ("power-governor", Verdict::Bad, "== sys/devices/system/cpu/cpu5/cpufreq/scaling_governor\npowersave\n"),
+    (
+        "memory-locked",
+        Verdict::Bad,
+        "== proc/self/status\nCapEff:\t0000008000003000\nSeccomp:\t0\nCpus_allowed_list:\t0-31\n== proc/self/limits\nMax open files 65536 65536 files\nMax locked memory 8388608 8388608 bytes\nMax realtime priority 10 10\n",
+    ),
+    (
+        "network-spread",
+        Verdict::Bad,
+        "== ticktape/ethtool-x-eth1.txt\nRX flow hash indirection table for eth1 with 2 RX ring(s):\n    0:      0     1     0     1\nRSS hash key:\n",
+    ),
+    (
+        "interrupts-irqbalance",
+        Verdict::Bad,
+        "== ticktape/threads.txt\n900 user other 0-3,8-31 irqbalance irqbalance\n1200 user other 0-3,8-31 chronyd chronyd\n",
+    ),
+    ("memory-swap", Verdict::Warn, "== proc/meminfo\nSwapTotal: 8388604 kB\nSwapFree: 8388604 kB\n"),
+    (
+        "interrupts-disk",
+        Verdict::Bad,
+        "== proc/interrupts\nCPU0 CPU5\n 95: 0 71234 IR-PCI-MSIX-0000:65:00.0 5-edge nvme0q5\n== proc/irq/95/effective_affinity_list\n5\n",
+    ),
+];
+
+#[test]
+fn each_of_ten_mistakes_is_found_and_named_first() {
+    for (id, verdict, change) in MISTAKES {
+        let report = report(&fixture("intel-tuned").with(&change.parse().unwrap()), &plan());
+        let first = report.worst_first().into_iter().next().unwrap_or_else(|| panic!("{id} is not found"));
+        assert_eq!((first.check.id, first.finding.verdict), (id, verdict), "{}", table(&report));
+        assert!(!first.finding.fix.is_empty(), "{id} has no remedy");
+        assert_eq!(report.worst_first().len(), 1, "{id}: {}", table(&report));
+    }
+}
+
+#[test]
+fn what_is_costlier_is_named_before() {
+    let all: Recording = MISTAKES
+        .iter()
+        .filter(|(id, ..)| !id.starts_with("interrupts-nic"))
+        .map(|(.., change)| *change)
+        .collect::<String>()
+        .parse()
+        .unwrap();
+    let report = report(&fixture("intel-tuned").with(&all), &plan());
+    let order: Vec<_> = report.worst_first().iter().map(|o| (o.finding.verdict, o.check.cost)).collect();
+    assert!(order.len() >= 9 && order.is_sorted_by(|a, b| a >= b), "{order:?}");
+    assert_eq!(report.worst_first()[0].check.id, "memory-locked", "an appliance that does not start");
+    assert_eq!(report.worst(), Verdict::Bad);
+}
+
+#[test]
+fn there_are_checks_of_every_group_with_names_of_their_own() {
+    let ids: std::collections::BTreeSet<_> = checks().map(|check| check.id).collect();
+    assert_eq!(ids.len(), checks().count());
+    assert!(ids.len() >= 40, "{}", ids.len());
+    let groups: Vec<_> = checks().map(|check| check.group).collect();
+    assert!(groups.is_sorted(), "{groups:?}");
+    for check in checks() {
+        assert!(!check.wants.is_empty() && !check.why.is_empty() && !check.source.is_empty(), "{}", check.id);
+        assert!(check.id.starts_with(check.group.name()), "{}", check.id);
+    }
+}
+
+/// Every check can say no: over all boxes and mistakes, and these besides, each has warned once at least.
+const OTHERS: &[&str] = &[
+    "== sys/devices/system/cpu/cpu4/cache/index3/shared_cpu_list\n4\n== sys/devices/system/node/node0/cpulist\n0-3,5-15\n== sys/devices/system/node/node1/cpulist\n4,16-31\n",
+    "== sys/devices/system/node/node0/cpulist\n0-3\n== sys/devices/system/node/node1/cpulist\n4-31\n== sys/devices/system/cpu/intel_pstate/no_turbo\n1\n",
+    "== sys/kernel/mm/transparent_hugepage/defrag\n[always] defer never\n== sys/kernel/mm/ksm/run\n1\n== proc/sys/vm/zone_reclaim_mode\n1\n",
+    "== sys/devices/system/clocksource/clocksource0/current_clocksource\nhpet\n== proc/cpuinfo\nflags : constant_tsc\n== proc/sys/kernel/version\n#1 SMP PREEMPT_RT\n",
+    "== proc/sys/kernel/timer_migration\n0\n== proc/sys/kernel/sched_rt_runtime_us\n-1\n== proc/sys/net/ipv4/igmp_max_memberships\n10\n",
+    "== sys/class/net/eth1/operstate\ndown\n== sys/class/net/eth1/carrier_down_count\n90\n== sys/class/net/eth1/queues/rx-1/rps_cpus\n00000000,00000030\n",
+    "== proc/net/softnet_stat\n00012000 00000011 00000003\n== ticktape/ethtool-k-eth1.txt\nlarge-receive-offload: on\n",
+    "== sys/block/nvme0n1/queue/write_cache\nwrite back\n== sys/block/nvme0n1/queue/logical_block_size\n65536\n== sys/block/nvme0n1/queue/scheduler\nnone [mq-deadline]\n",
+    "== sys/block/nvme0n1/mq/{4-31}/ !missing\n== ticktape/space.txt\n100 960000000000\n",
+    "== ticktape/threads.txt\n9 user fifo 4-5 feedhandler rx\n22 kernel other 0-31 kthreadd kthreadd\n",
+    "== ticktape/chrony-tracking.txt\nSystem time : 0.5 seconds slow of NTP time\nLeap status : Not synchronised\n",
+    "== proc/cpuinfo\nflags : constant_tsc nonstop_tsc hypervisor\n== proc/stat\ncpu4 800000 0 1000 100 0 0 0 9000 0 0\n",
+    "== proc/self/limits\nMax open files 64 64 files\nMax locked memory unlimited unlimited bytes\nMax realtime priority 10 10\n",
+];
+
+#[test]
+fn every_check_can_say_no() {
+    let mut warned = std::collections::BTreeSet::new();
+    let mut note = |report: &Report| warned.extend(report.worst_first().iter().map(|o| o.check.id));
+    for (name, plan) in boxes() {
+        note(&report(&fixture(name), &plan));
+    }
+    let tuned = fixture("intel-tuned");
+    for change in OTHERS.iter().copied().chain(MISTAKES.iter().map(|(.., change)| *change)) {
+        note(&report(&tuned.clone().with(&change.parse().unwrap()), &plan()));
+    }
+    let everywhere = Plan { critical: (0..32).collect(), spinning: (0..32).collect(), ..plan() };
+    note(&report(&tuned, &everywhere));
+    let silent: Vec<_> = checks().map(|check| check.id).filter(|id| !warned.contains(id)).collect();
+    assert!(silent.is_empty(), "{silent:?}");
+}
+
+#[test]
+fn a_plan_that_the_box_can_not_have_is_refused_by_name() {
+    let root = Root::recorded(fixture("intel-tuned"));
+    let flaw = |plan: Plan| plan.check(&Facts::read(&root, plan.interface.as_deref(), &plan.directory)).unwrap_err();
+    assert_eq!(flaw(Plan { critical: vec![4, 99], ..plan() }), PlanFlaw::NoSuchCore(99));
+    assert_eq!(flaw(Plan { critical: vec![4, 40], ..plan() }), PlanFlaw::Offline(40));
+    assert_eq!(flaw(Plan { critical: vec![4, 5, 4], ..plan() }), PlanFlaw::Twice(4));
+    assert_eq!(flaw(Plan { interface: Some("eth9".into()), ..plan() }), PlanFlaw::NoSuchInterface("eth9".into()));
+}
+
+#[test]
+fn of_a_box_that_tells_nothing_nothing_is_wrong() {
+    let root = Root::recorded(Recording::default());
+    let facts = Facts::read(&root, None, Path::new("/data"));
+    let report = examine(&facts, &Plan { interface: None, ..plan() });
+    let claimed: Vec<_> =
+        report.outcomes().iter().filter(|o| o.finding.verdict == Verdict::Bad).map(|o| o.check.id).collect();
+    assert!(claimed.is_empty(), "{claimed:?}");
+    assert!(report.count(Verdict::CantTell) > 40, "{}", table(&report));
+}
+
+/// A box with some of its files full of garbage.
+fn spoilt(name: &str, garbage: &[String]) -> Recording {
+    let mut at = 0;
+    let lines = fixture(name).to_string();
+    let spoil = |entry: &str| {
+        at += 1;
+        match garbage.get(at % (garbage.len() * 2)) {
+            Some(garbage) => format!("== {}\n{garbage}\n", entry.lines().next().unwrap()),
+            None => format!("== {entry}"),
+        }
+    };
+    let plain = |entry: &&str| {
+        let head = entry.lines().next().unwrap_or_default();
+        !head.ends_with('/') && !head.contains(" !") && !head.contains(" -> ")
+    };
+    let text: String = lines.split("== ").skip(1).filter(plain).map(spoil).collect();
+    text.parse().unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn garbage_in_any_file_is_no_panic(
+        garbage in prop::collection::vec(
+            "([0-9a-f,:x/ \n%é-]|cpu|CPU0|18446744073709551615|seconds|Udp:|RX|Current hardware settings|kB|::/){0,30}", 7)
+    ) {
+        for (name, plan) in boxes() {
+            let root = Root::recorded(spoilt(name, &garbage));
+            let facts = Facts::read(&root, plan.interface.as_deref(), &plan.directory);
+            prop_assert_eq!(examine(&facts, &plan).outcomes().len(), checks().count());
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Pages, and what moves or takes them.
+
+use super::{Known, chosen, number, value};
+use crate::root::{Root, Unread};
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    /// Huge pages of 2 MiB: free, and in all.
+    pub huge_pages: Known<(u64, u64)>,
+    /// Transparent huge pages: `always`, `madvise` or `never`.
+    pub thp: Known<String>,
+    /// What a fault does to get one.
+    pub thp_defrag: Known<String>,
+    /// The same for shared memory.
+    pub thp_shared: Known<String>,
+    /// Whether the kernel moves pages towards their users.
+    pub numa_balancing: Known<u64>,
+    /// How many nodes there are.
+    pub nodes: Known<usize>,
+    /// Whether equal pages are merged: 1 is on.
+    pub ksm: Known<u64>,
+    /// Bytes of swap, and how many are in use.
+    pub swap: Known<(u64, u64)>,
+    /// Whether a node reclaims its own pages before it takes another's.
+    pub zone_reclaim: Known<u64>,
+    /// How eagerly the kernel moves pages to make large ones.
+    pub compaction: Known<u64>,
+    /// Seconds between two updates of each core's memory statistics.
+    pub stat_interval_s: Known<u64>,
+}
+
+impl Memory {
+    /// Reads it.
+    pub fn read(root: &Root) -> Memory {
+        let mm = "sys/kernel/mm";
+        let huge = format!("{mm}/hugepages/hugepages-2048kB");
+        let word = |file: &str| root.text(&format!("{mm}/transparent_hugepage/{file}")).map(|text| chosen(&text));
+        let vm = |file: &str| number(root, &format!("proc/sys/vm/{file}"));
+        Memory {
+            huge_pages: number(root, &format!("{huge}/free_hugepages"))
+                .and_then(|free| Ok((free, number(root, &format!("{huge}/nr_hugepages"))?))),
+            thp: word("enabled"),
+            thp_defrag: word("defrag"),
+            thp_shared: word("shmem_enabled"),
+            numa_balancing: number(root, "proc/sys/kernel/numa_balancing"),
+            nodes: super::cpu_list::read_list(root, "sys/devices/system/node/online").map(|nodes| nodes.len()),
+            ksm: number(root, &format!("{mm}/ksm/run")),
+            swap: swap(root),
+            zone_reclaim: vm("zone_reclaim_mode"),
+            compaction: vm("compaction_proactiveness"),
+            stat_interval_s: vm("stat_interval"),
+        }
+    }
+}
+
+fn swap(root: &Root) -> Known<(u64, u64)> {
+    let path = "proc/meminfo";
+    let text = root.kept(path, |line| line.starts_with("Swap").then(|| line.to_owned()))?;
+    let bytes = |key: &str| {
+        let kib = value(&text, key).and_then(|value| value.strip_suffix("kB")).and_then(|kib| kib.trim().parse().ok());
+        kib.map(|kib: u64| kib.saturating_mul(1024)).ok_or_else(|| Unread::malformed(path, format!("no {key}")))
+    };
+    let (all, free) = (bytes("SwapTotal")?, bytes("SwapFree")?);
+    Ok((all, all.saturating_sub(free)))
+}

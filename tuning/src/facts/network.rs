@@ -1,0 +1,188 @@
+//! One interface, and the settings of the stack above it.
+
+use super::cpu_list::{self, CoreSet};
+use super::interrupts::Device;
+use super::{Known, number, value};
+use crate::root::{Root, Unread};
+
+/// How packets were lost since the interface came up.
+const LOSSES: [&str; 4] = ["rx_dropped", "rx_missed_errors", "rx_fifo_errors", "rx_errors"];
+
+/// An interface.
+#[derive(Clone, Debug)]
+pub struct Network {
+    /// Its name.
+    pub name: String,
+    /// `up`, `down`, `unknown`; not there where there is no such interface.
+    pub state: Known<String>,
+    /// Its driver; missing where no device is behind it.
+    pub driver: Known<String>,
+    /// How its interrupts are told.
+    pub device: Device,
+    /// The node it hangs on; -1 where the box has none.
+    pub node: Known<i64>,
+    /// The largest IP datagram.
+    pub mtu: Known<u64>,
+    /// Its receive queues.
+    pub rx_queues: Known<usize>,
+    /// The cores that the kernel passes received packets to, by queue.
+    pub steered_to: Known<Vec<(String, CoreSet)>>,
+    /// How often its link went down.
+    pub link_losses: Known<u64>,
+    /// Packets lost, by reason.
+    pub losses: Vec<(&'static str, Known<u64>)>,
+    /// Polls without work before interrupts are on again.
+    pub defer_hard_irqs: Known<u64>,
+    /// How long packets wait for others to be merged with, in ns; with the above, how long interrupts stay off.
+    pub flush_timeout_ns: Known<u64>,
+    /// What `ethtool` prints, by option.
+    pub rings: Known<String>,
+    /// Its interrupts' coalescing.
+    pub coalescing: Known<String>,
+    /// What it does by itself.
+    pub features: Known<String>,
+    /// Flow control.
+    pub pause: Known<String>,
+    /// Which queues its hash spreads packets over.
+    pub spread: Known<String>,
+    /// Filters: strict (1) drops what comes in where it would not go out.
+    pub reverse_path: Known<u64>,
+    /// Settings of the stack.
+    pub stack: Stack,
+}
+
+/// Settings of the stack, for all interfaces.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    /// The largest receive buffer that a socket may ask for.
+    pub rx_buffer_bytes_max: Known<u64>,
+    /// The same for sending.
+    pub tx_buffer_bytes_max: Known<u64>,
+    /// Whether BPF programs are compiled.
+    pub bpf_jit: Known<u64>,
+    /// How many groups a socket may be in.
+    pub memberships_max: Known<u64>,
+    /// Packets that a core had no room for, and turns that ended before all was done.
+    pub backlog: Known<(u64, u64)>,
+    /// Datagrams that a socket had no room for.
+    pub socket_drops: Known<u64>,
+}
+
+impl Network {
+    /// Reads it.
+    pub fn read(root: &Root, name: &str) -> Network {
+        let at = format!("sys/class/net/{name}");
+        let device = format!("{at}/device");
+        let driver = root.link(&format!("{device}/driver"));
+        Network {
+            state: root.text(&format!("{at}/operstate")),
+            driver: driver.map(|target| target.rsplit('/').next().unwrap_or_default().to_owned()),
+            device: Device::read(root, &device, name),
+            node: number(root, &format!("{device}/numa_node")),
+            mtu: number(root, &format!("{at}/mtu")),
+            rx_queues: queues(root, &at).map(|queues| queues.len()),
+            steered_to: steered_to(root, &at),
+            link_losses: number(root, &format!("{at}/carrier_down_count")),
+            losses: LOSSES.map(|file| (file, number(root, &format!("{at}/statistics/{file}")))).to_vec(),
+            defer_hard_irqs: number(root, &format!("{at}/napi_defer_hard_irqs")),
+            flush_timeout_ns: number(root, &format!("{at}/gro_flush_timeout")),
+            rings: root.ethtool('g', name),
+            coalescing: root.ethtool('c', name),
+            features: root.ethtool('k', name),
+            pause: root.ethtool('a', name),
+            spread: root.ethtool('x', name),
+            reverse_path: reverse_path(root, name),
+            stack: Stack::read(root),
+            name: name.to_owned(),
+        }
+    }
+
+    /// The queues that the hash spreads packets over, from what `ethtool -x` prints: lines of `  8:  0 1 2 3`.
+    pub fn spread_over(&self) -> Known<Vec<usize>> {
+        let text = self.spread.as_ref().map_err(Unread::clone)?;
+        let table = text.lines().skip(1).take_while(|line| !line.contains("hash"));
+        let rows = table.filter_map(|line| line.split_once(':')).filter(|(at, _)| at.trim().parse::<u32>().is_ok());
+        let queues =
+            rows.flat_map(|(_, row)| row.split_whitespace()).map(str::parse).collect::<Result<Vec<usize>, _>>();
+        let malformed = || Unread::malformed(&format!("ethtool -x {}", self.name), "no table of queues");
+        let queues = cpu_list::sorted(queues.map_err(|_| malformed())?);
+        if queues.is_empty() { Err(malformed()) } else { Ok(queues) }
+    }
+
+    /// Its receive ring: the slots it could have, and has, from what `ethtool -g` prints: both under their headings.
+    pub fn rx_ring(&self) -> Known<(u64, u64)> {
+        let text = self.rings.as_ref().map_err(Unread::clone)?;
+        let slots = |text: &str| value(text, "RX").and_then(|slots| slots.parse().ok());
+        let found = text.split_once("Current hardware settings").map(|(max, now)| (slots(max), slots(now)));
+        match found {
+            Some((Some(max), Some(now))) => Ok((max, now)),
+            _ => Err(Unread::malformed(&format!("ethtool -g {}", self.name), "no RX ring in it")),
+        }
+    }
+
+    /// Whether a feature is on, from what `ethtool -k` prints; missing where it knows none of that name.
+    pub fn feature(&self, feature: &str) -> Known<bool> {
+        let text = self.features.as_ref().map_err(Unread::clone)?;
+        let malformed = || Unread::malformed(&format!("ethtool -k {}", self.name), format!("no {feature} in it"));
+        value(text, feature).map(|value| value.starts_with("on")).ok_or_else(malformed)
+    }
+}
+
+impl Stack {
+    fn read(root: &Root) -> Stack {
+        let core = |file: &str| number(root, &format!("proc/sys/net/core/{file}"));
+        Stack {
+            rx_buffer_bytes_max: core("rmem_max"),
+            tx_buffer_bytes_max: core("wmem_max"),
+            bpf_jit: core("bpf_jit_enable"),
+            memberships_max: number(root, "proc/sys/net/ipv4/igmp_max_memberships"),
+            backlog: backlog(root),
+            socket_drops: socket_drops(root),
+        }
+    }
+}
+
+fn queues(root: &Root, at: &str) -> Known<Vec<String>> {
+    let names = root.names(&format!("{at}/queues"))?;
+    Ok(names.into_iter().filter(|name| name.starts_with("rx-")).collect())
+}
+
+fn steered_to(root: &Root, at: &str) -> Known<Vec<(String, CoreSet)>> {
+    let queues = queues(root, at)?;
+    queues
+        .into_iter()
+        .map(|queue| cpu_list::read_mask(root, &format!("{at}/queues/{queue}/rps_cpus")).map(|cores| (queue, cores)))
+        .collect()
+}
+
+/// The stricter of the interface's and of all interfaces'.
+fn reverse_path(root: &Root, name: &str) -> Known<u64> {
+    // Dots in a name stand as slashes in the names of settings, but not in their paths.
+    let of = |name: &str| number::<u64>(root, &format!("proc/sys/net/ipv4/conf/{name}/rp_filter"));
+    Ok(of("all")?.max(of(name)?))
+}
+
+/// Of each core's line of hexadecimal words: the second counts packets dropped, the third turns cut short.
+fn backlog(root: &Root) -> Known<(u64, u64)> {
+    let path = "proc/net/softnet_stat";
+    let reduced = |line: &str| Some(line.split_whitespace().take(3).collect::<Vec<_>>().join(" "));
+    let text = root.kept(path, reduced)?;
+    let mut sum = (0_u64, 0_u64);
+    for line in text.lines() {
+        let words: Vec<u64> = line.split(' ').filter_map(|word| u64::from_str_radix(word, 16).ok()).collect();
+        let [_, dropped, squeezed] = words[..] else { return Err(Unread::malformed(path, super::short(line))) };
+        sum = (sum.0.saturating_add(dropped), sum.1.saturating_add(squeezed));
+    }
+    Ok(sum)
+}
+
+/// Of the two lines that begin with `Udp:`, names and values.
+fn socket_drops(root: &Root) -> Known<u64> {
+    let path = "proc/net/snmp";
+    let text = root.kept(path, |line| line.starts_with("Udp:").then(|| line.to_owned()))?;
+    let mut lines = text.lines().map(|line| line.split_whitespace());
+    let found = lines.next().zip(lines.next()).and_then(|(names, values)| {
+        names.zip(values).find(|(name, _)| *name == "RcvbufErrors").and_then(|(_, value)| value.parse().ok())
+    });
+    found.ok_or_else(|| Unread::malformed(path, "no RcvbufErrors of Udp"))
+}

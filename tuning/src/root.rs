@@ -1,0 +1,302 @@
+//! The one way by which facts about a box are read: the box itself, a directory laid out as one, or a recording in one file.
+//!
+//! ```text
+//!   /, or DIR with proc/ and sys/ ─┐
+//!                                  ├─► Root: text, names, link, extra ─► facts
+//!   recording.txt ─────────────────┘        └─► what was read, as a recording
+//! ```
+//!
+//! Invariant: nothing is ever written through a [`Root`].
+
+mod live;
+mod recording;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+pub use recording::{Recording, RecordingError};
+
+/// A file of `/proc` or `/sys` is read up to here: `/proc/interrupts` of a box with 1024 cores stays below.
+const FILE_BYTES_MAX: u64 = 8 << 20;
+
+/// Directories are listed up to here.
+const NAMES_MAX: usize = 65_536;
+
+/// Why a fact can't be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unread {
+    /// What was to be read.
+    pub path: String,
+    /// Why it wasn't.
+    pub why: Why,
+}
+
+/// Why something can't be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// It is not there.
+    Missing,
+    /// This process may not read it.
+    Denied,
+    /// It was read and is not what it should be.
+    Malformed(String),
+    /// Anything else, as the kernel says it.
+    Failed(String),
+}
+
+impl Unread {
+    /// `path` is not what it should be.
+    pub fn malformed(path: &str, what: impl Into<String>) -> Unread {
+        Unread { path: path.to_owned(), why: Why::Malformed(what.into()) }
+    }
+
+    /// Whether there is nothing to be read, rather than something that can't be.
+    pub fn is_missing(&self) -> bool {
+        self.why == Why::Missing
+    }
+
+    fn of(path: &str, error: &io::Error) -> Unread {
+        let why = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Why::Missing,
+            io::ErrorKind::PermissionDenied => Why::Denied,
+            _ => Why::Failed(error.to_string()),
+        };
+        Unread { path: path.to_owned(), why }
+    }
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Unread { path, why } = self;
+        match why {
+            Why::Missing => write!(f, "{path} is not there"),
+            Why::Denied => write!(f, "{path} may not be read"),
+            Why::Malformed(what) => write!(f, "{path}: {what}"),
+            Why::Failed(error) => write!(f, "{path}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Unread {}
+
+enum Source {
+    Directory { dir: PathBuf, is_live: bool },
+    Recorded(Recording),
+}
+
+/// A box, to be read.
+pub struct Root {
+    source: Source,
+    seen: RefCell<Recording>,
+}
+
+impl Root {
+    /// The box that this runs on.
+    pub fn live() -> Root {
+        Root::of(Source::Directory { dir: PathBuf::from("/"), is_live: true })
+    }
+
+    /// A recording, or a directory laid out as a box.
+    ///
+    /// # Errors
+    /// [`Unread`] where `path` is neither.
+    pub fn open(path: &Path) -> Result<Root, Unread> {
+        let name = path.display().to_string();
+        let meta = fs::metadata(path).map_err(|error| Unread::of(&name, &error))?;
+        if !meta.is_dir() {
+            let text = limited(&name, path)?;
+            let recording =
+                text.parse().map_err(|error: RecordingError| Unread::malformed(&name, error.to_string()))?;
+            return Ok(Root::recorded(recording));
+        }
+        if path == Path::new("/") {
+            return Ok(Root::live());
+        }
+        if ["proc", "sys"].iter().all(|below| !path.join(below).is_dir()) {
+            return Err(Unread::malformed(&name, "neither proc nor sys is in it"));
+        }
+        Ok(Root::of(Source::Directory { dir: path.to_owned(), is_live: false }))
+    }
+
+    /// A box that was recorded.
+    pub fn recorded(recording: Recording) -> Root {
+        Root::of(Source::Recorded(recording))
+    }
+
+    fn of(source: Source) -> Root {
+        Root { source, seen: RefCell::default() }
+    }
+
+    /// Whether this is the box that the process runs on.
+    pub fn is_live(&self) -> bool {
+        matches!(self.source, Source::Directory { is_live: true, .. })
+    }
+
+    /// All that was read so far.
+    pub fn seen(&self) -> Recording {
+        self.seen.borrow().clone()
+    }
+
+    /// A file's text, without white space around it. `path` begins without a slash.
+    ///
+    /// # Errors
+    /// [`Unread`].
+    pub fn text(&self, path: &str) -> Result<String, Unread> {
+        self.reduced(path, |text| text.trim().to_owned())
+    }
+
+    /// The lines of a file that `keep` makes something of. The others are not even recorded, so names and numbers that nobody needs
+    /// don't leave the box.
+    ///
+    /// # Errors
+    /// [`Unread`].
+    pub fn kept(&self, path: &str, keep: impl Fn(&str) -> Option<String>) -> Result<String, Unread> {
+        self.reduced(path, |text| text.lines().filter_map(&keep).collect::<Vec<_>>().join("\n"))
+    }
+
+    /// What `reduce` leaves of a file's text; no more is recorded.
+    ///
+    /// # Errors
+    /// [`Unread`].
+    pub fn reduced(&self, path: &str, reduce: impl Fn(&str) -> String) -> Result<String, Unread> {
+        let found = match &self.source {
+            Source::Directory { dir, .. } => limited(path, &dir.join(path)),
+            Source::Recorded(recording) => recording.text(path),
+        };
+        let found = found.map(|text| reduce(&text));
+        self.seen.borrow_mut().note_text(path, &found);
+        found
+    }
+
+    /// The names in a directory, in order.
+    ///
+    /// # Errors
+    /// [`Unread`].
+    pub fn names(&self, path: &str) -> Result<Vec<String>, Unread> {
+        let found = match &self.source {
+            Source::Directory { dir, .. } => names_in(path, &dir.join(path)),
+            Source::Recorded(recording) => recording.names(path),
+        };
+        self.seen.borrow_mut().note_names(path, &found);
+        found
+    }
+
+    /// Where a symbolic link leads, as it stands in it.
+    ///
+    /// # Errors
+    /// [`Unread`].
+    pub fn link(&self, path: &str) -> Result<String, Unread> {
+        let found = match &self.source {
+            Source::Directory { dir, .. } => fs::read_link(dir.join(path))
+                .map(|target| target.display().to_string())
+                .map_err(|error| Unread::of(path, &error)),
+            Source::Recorded(recording) => recording.link(path),
+        };
+        self.seen.borrow_mut().note_link(path, &found);
+        found
+    }
+
+    /// A fact that stands in no file. A recording has it as `ticktape/NAME.txt`, in the form in which `ask` would give it on the box.
+    fn extra(&self, name: &str, ask: impl FnOnce() -> Result<String, Unread>) -> Result<String, Unread> {
+        let path = format!("ticktape/{name}.txt");
+        if !self.is_live() {
+            return self.text(&path);
+        }
+        let found = ask();
+        self.seen.borrow_mut().note_text(&path, &found);
+        found
+    }
+
+    /// What `ethtool -OPTION INTERFACE` prints, by that program.
+    ///
+    /// # Errors
+    /// [`Unread`]: also where there is no such program, or it refuses.
+    pub fn ethtool(&self, option: char, interface: &str) -> Result<String, Unread> {
+        self.extra(&format!("ethtool-{option}-{interface}"), || {
+            // The program takes no `--`, so a name must not look like an option.
+            if interface.starts_with('-') {
+                return Err(Unread::malformed(interface, "no name for a program's argument"));
+            }
+            live::program("ethtool", &[&format!("-{option}"), interface])
+        })
+    }
+
+    /// What `chronyc -n tracking` prints, by that program.
+    ///
+    /// # Errors
+    /// [`Unread`]: also where there is no such program, or it refuses.
+    pub fn chrony_tracking(&self) -> Result<String, Unread> {
+        // The sources' addresses and names are nobody's business.
+        self.extra("chrony-tracking", || {
+            let text = live::program("chronyc", &["-n", "tracking"])?;
+            Ok(text.lines().filter(|line| !line.starts_with("Reference ID")).collect::<Vec<_>>().join("\n"))
+        })
+    }
+
+    /// `FREE TOTAL` bytes of the file system that holds a directory.
+    ///
+    /// # Errors
+    /// [`Unread`].
+    pub fn space(&self, directory: &Path) -> Result<String, Unread> {
+        self.extra("space", || live::space(directory))
+    }
+
+    /// The wakeup latency in µs that somebody holds `/dev/cpu_dma_latency` at.
+    ///
+    /// # Errors
+    /// [`Unread`]: as a rule only root may read it.
+    pub fn dma_latency(&self) -> Result<String, Unread> {
+        self.extra("cpu-dma-latency", live::dma_latency)
+    }
+
+    /// Threads that matter to a core plan, one a line: those of the kernel that may move, those pinned to less than all cores, and those
+    /// of `names`. A line is `PROCESS kernel|user POLICY CORES LEADER NAME`, names with their white space as `_`. The kernel's own
+    /// have no number, and one line for all workers of a pool.
+    ///
+    /// # Errors
+    /// [`Unread`].
+    pub fn threads(&self, names: &[&str]) -> Result<String, Unread> {
+        self.extra("threads", || live::threads(names))
+    }
+}
+
+fn limited(name: &str, path: &Path) -> Result<String, Unread> {
+    let failed = |error: io::Error| Unread::of(name, &error);
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_dir() {
+        return Err(Unread::malformed(name, "a directory, not a file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(Unread::malformed(name, format!("more than {FILE_BYTES_MAX} bytes")));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn names_in(name: &str, path: &Path) -> Result<Vec<String>, Unread> {
+    let entries = fs::read_dir(path).map_err(|error| Unread::of(name, &error))?;
+    let names = entries.take(NAMES_MAX).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.collect();
+    names.sort_unstable();
+    Ok(names)
+}
+
+impl fmt::Debug for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            Source::Directory { dir, .. } => write!(f, "Root({})", dir.display()),
+            Source::Recorded(recording) => write!(f, "Root({} entries)", recording.len()),
+        }
+    }
+}
+
+/// Entries by path.
+type Entries = BTreeMap<String, recording::Entry>;
+
+#[cfg(test)]
+mod tests;
