@@ -20,11 +20,20 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "disk-mount",
         group: Group::Disk,
-        wants: "barriers, ordered or no data journal, and no trim at each delete",
-        why: "nobarrier acknowledges what a power cut takes; data=journal writes all twice; discard trims while the journal is recycled",
+        wants: "a mount that may be written to, with barriers",
+        why: "without barriers a sync acknowledges what a power cut takes",
         cost: Cost::Failure,
-        source: "kernel documentation, filesystems/ext4 and admin-guide/xfs; fstrim(8)",
+        source: "kernel documentation, filesystems/ext4 (barrier)",
         judge: mount,
+    },
+    Check {
+        id: "disk-writes",
+        group: Group::Disk,
+        wants: "data is written once, when asked, and trimmed in quiet hours: no data=journal, no sync, no discard",
+        why: "data=journal writes all twice; discard trims each segment that is given up, beside the writes of the next",
+        cost: Cost::Milliseconds,
+        source: "kernel documentation, filesystems/ext4 (data, discard); fstrim(8)",
+        judge: writes,
     },
     Check {
         id: "disk-space",
@@ -108,6 +117,13 @@ fn mount(facts: &Facts, _: &Plan) -> Known<Finding> {
     if has("ro") {
         return bad(read, format!("mount -o remount,rw {at}"));
     }
+    ok(read)
+}
+
+fn writes(facts: &Facts, _: &Plan) -> Known<Finding> {
+    let Mount { options, at, .. } = known(&facts.disk.mount)?;
+    let has = |option: &str| options.iter().any(|known| known == option);
+    let read = options.join(",");
     if has("data=journal") || has("sync") {
         return warn(read, "data=ordered, and no sync: in /etc/fstab");
     }

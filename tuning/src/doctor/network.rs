@@ -40,11 +40,20 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "network-mtu",
         group: Group::Network,
-        wants: "the largest datagram fits the MTU; at most 3506 for AF_XDP by veth and virtio_net",
-        why: "larger ones are cut up, which AF_XDP and many receivers refuse; a larger MTU keeps these drivers from native mode",
+        wants: "where AF_XDP is planned, the largest datagram fits the MTU; and that is at most 3506 for veth and virtio_net",
+        why: "AF_XDP neither sends nor takes fragments; a larger MTU keeps these drivers from native mode",
         cost: Cost::Failure,
         source: "kernel documentation, bpf/redirect; RFC 791",
         judge: mtu,
+    },
+    Check {
+        id: "network-fragments",
+        group: Group::Network,
+        wants: "where the kernel's stack is used, the largest datagram fits the MTU",
+        why: "the kernel cuts larger ones up: one lost fragment loses the datagram, and many receivers take none",
+        cost: Cost::Losses,
+        source: "RFC 8900; ip(7), IP_MTU_DISCOVER",
+        judge: fragments,
     },
     Check {
         id: "network-spread",
@@ -112,8 +121,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "network-merging",
         group: Group::Network,
-        wants: "the card does not merge packets: large-receive-offload and rx-gro-hw off",
-        why: "it waits for more of them, and drivers refuse XDP beside it",
+        wants: "the card does not merge packets: large-receive-offload off, and rx-gro-hw too where AF_XDP is planned",
+        why: "it waits for more of them, and drivers refuse XDP beside either",
         cost: Cost::Microseconds,
         source: "kernel documentation, networking/segmentation-offloads",
         judge: merging,
@@ -226,22 +235,41 @@ fn driver(facts: &Facts, plan: &Plan) -> Known<Finding> {
     })
 }
 
+/// The MTU, and what to do where the plan's largest datagram is beyond it.
+fn beyond_mtu(network: &Network, plan: &Plan) -> Known<(String, Option<String>)> {
+    let mtu = *known(&network.mtu)?;
+    let wanted = plan.datagram_bytes_max + HEADER_BYTES;
+    let fits = mtu.saturating_sub(HEADER_BYTES);
+    let fix = format!("datagram_bytes_max = {fits}, or ip link set {} mtu {wanted}", network.name);
+    Ok((format!("{mtu}, datagrams take {wanted} with their headers"), (mtu < wanted).then_some(fix)))
+}
+
 fn mtu(facts: &Facts, plan: &Plan) -> Known<Finding> {
     with(facts, |network| {
-        let mtu = *known(&network.mtu)?;
-        let wanted = plan.datagram_bytes_max + HEADER_BYTES;
-        let read = format!("{mtu}, datagrams take {wanted} with their headers");
-        if mtu < wanted {
-            let fits = mtu.saturating_sub(HEADER_BYTES);
-            let fix = format!("datagram_bytes_max = {fits}, or ip link set {} mtu {wanted}", network.name);
-            // The kernel cuts them up, which works; nothing else does.
-            return if plan.bypass_queue.is_some() { bad(read, fix) } else { warn(read, fix) };
+        if plan.bypass_queue.is_none() {
+            return not_applicable("no AF_XDP is planned");
+        }
+        let (read, fix) = beyond_mtu(network, plan)?;
+        if let Some(fix) = fix {
+            return bad(read, fix);
         }
         let is_limited = network.driver.as_ref().is_ok_and(|driver| matches!(driver.as_str(), "veth" | "virtio_net"));
-        if plan.bypass_queue.is_some() && is_limited && mtu > 3_506 {
+        if is_limited && *known(&network.mtu)? > 3_506 {
             return warn(read, format!("ip link set {} mtu 3506, or generic mode is used", network.name));
         }
         ok(read)
+    })
+}
+
+fn fragments(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    with(facts, |network| {
+        if plan.bypass_queue.is_some() {
+            return not_applicable("AF_XDP is planned");
+        }
+        match beyond_mtu(network, plan)? {
+            (read, None) => ok(read),
+            (read, Some(fix)) => warn(read, fix),
+        }
     })
 }
 
@@ -349,18 +377,23 @@ fn coalescing(facts: &Facts, _: &Plan) -> Known<Finding> {
     })
 }
 
-fn merging(facts: &Facts, _: &Plan) -> Known<Finding> {
+fn merging(facts: &Facts, plan: &Plan) -> Known<Finding> {
     with_card(facts, |network| {
+        let features = known(&network.features)?;
         let lro = network.feature("large-receive-offload")?;
-        // Older kernels don't know the second.
+        // Older kernels don't know the second. Beside the kernel's stack it merges what the stack would merge.
         let hardware = network.feature("rx-gro-hw").unwrap_or(false);
-        if lro || hardware {
-            return warn(
-                format!("large-receive-offload {}, rx-gro-hw {}", on(lro), on(hardware)),
-                format!("ethtool -K {} lro off rx-gro-hw off", network.name),
-            );
+        let read = format!("large-receive-offload {}, rx-gro-hw {}", on(lro), on(hardware));
+        if lro || hardware && plan.bypass_queue.is_some() {
+            let is_fixed = |feature| value(features, feature).is_some_and(|value| value.ends_with("on [fixed]"));
+            let fix = if is_fixed("large-receive-offload") || is_fixed("rx-gro-hw") {
+                "the driver, or the host of a guest, fixes it: generic mode is what remains".to_owned()
+            } else {
+                format!("ethtool -K {} lro off rx-gro-hw off", network.name)
+            };
+            return warn(read, fix);
         }
-        ok("off")
+        ok(read)
     })
 }
 
@@ -446,7 +479,7 @@ fn memberships(facts: &Facts, plan: &Plan) -> Known<Finding> {
 fn link_losses(facts: &Facts, _: &Plan) -> Known<Finding> {
     with_card(facts, |network| match *known(&network.link_losses)? {
         // It counts as down before it first came up.
-        times @ 0..=2 => ok(format!("it went down {times} times")),
-        times => warn(format!("it went down {times} times since the start"), "look at cable, transceiver and switch"),
+        times @ 0..=2 => ok(format!("times down: {times}")),
+        times => warn(format!("times down since the start: {times}"), "look at cable, transceiver and switch"),
     })
 }

@@ -175,6 +175,7 @@ const OTHERS: &[&str] = &[
     "== proc/net/softnet_stat\n00012000 00000011 00000003\n== ticktape/ethtool-k-eth1.txt\nlarge-receive-offload: on\n",
     "== sys/block/nvme0n1/queue/write_cache\nwrite back\n== sys/block/nvme0n1/queue/logical_block_size\n65536\n== sys/block/nvme0n1/queue/scheduler\nnone [mq-deadline]\n",
     "== sys/block/nvme0n1/mq/{4-31}/ !missing\n== ticktape/space.txt\n100 960000000000\n",
+    "== proc/self/mountinfo\n0 0 259:5 / /data rw,nobarrier - xfs - -\n",
     "== ticktape/threads.txt\n9 user fifo 4-5 feedhandler rx\n22 kernel other 0-31 kthreadd kthreadd\n",
     "== ticktape/chrony-tracking.txt\nSystem time : 0.5 seconds slow of NTP time\nLeap status : Not synchronised\n",
     "== proc/cpuinfo\nflags : constant_tsc nonstop_tsc hypervisor\n== proc/stat\ncpu4 800000 0 1000 100 0 0 0 9000 0 0\n",
