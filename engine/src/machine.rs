@@ -13,7 +13,7 @@ use ticktape_core::limits::{OUTPUT_BYTES_MAX, OUTPUTS_PER_STEP_BYTES_MAX, OUTPUT
 use ticktape_core::{Ctx, Decode, Effects, Encode, Frame, Kind, Seq, Service, SessionEvent, Target, Timestamp};
 
 use crate::mark::{Compared, Mark, Points, fold_output};
-use crate::payload::{EpochChange, Origin, Reign, decode_session, decode_session_open};
+use crate::payload::{EpochChange, Origin, Reign, are_of_other_reigns, decode_session, decode_session_open};
 use crate::session::{Admission, Sessions};
 use crate::timer::Timers;
 
@@ -133,6 +133,15 @@ pub enum StepError {
         /// The reign that was applied.
         applied: u64,
     },
+    /// A frame of another reign than the one that it stands in: an older copy of the log was led beside this one, and what it wrote got in.
+    OtherReign {
+        /// The frame.
+        seq: Seq,
+        /// The epoch that it stands in.
+        epoch: u64,
+        /// The reign of that epoch here.
+        reign: u64,
+    },
     /// A mark in the log says that another state or other outputs were computed from the same frames.
     Diverged {
         /// The frame that says so.
@@ -201,6 +210,11 @@ impl fmt::Display for StepError {
                  {applied:016x} of that epoch: an older copy of the journal was started, and the two were put together; go on \
                  with one of them alone"
             ),
+            StepError::OtherReign { seq, epoch, reign } => write!(
+                f,
+                "seq {seq} is of another reign than {reign:016x} of epoch {epoch}, in which it stands: an older copy of the journal was \
+                 led, and the two were put together; go on with one of them alone"
+            ),
             StepError::Diverged { seq, at, what } => write!(
                 f,
                 "the {what} after seq {at} are not what the log records in its mark at seq {seq}: the service is not \
@@ -234,6 +248,8 @@ pub struct Machine<S: Service> {
     pub(crate) feed_reigns: Vec<(u64, u64)>,
     /// The reign of each epoch, as far as it is known. No part of the state either.
     pub(crate) reigns: Vec<(u64, u64)>,
+    /// What frames of the latest reign carry as `stream_id`.
+    pub(crate) writer: u16,
     pub(crate) malformed: u64,
     /// Of all outputs so far, the failed step's excepted.
     pub(crate) output_hash: u64,
@@ -266,6 +282,7 @@ impl<S: Service> Machine<S> {
             feed_events_applied: 0,
             feed_reigns: Vec::new(),
             reigns: Vec::new(),
+            writer: Reign::default().stream_id(),
             malformed: 0,
             output_hash: 0,
             log_id: 0,
@@ -300,6 +317,10 @@ impl<S: Service> Machine<S> {
         let seq = frame.seq;
         if seq != self.applied.next() {
             return Err(StepError::OutOfOrder { expected: self.applied.next(), got: seq });
+        }
+        if are_of_other_reigns(frame.stream_id, self.writer) && frame.kind != Kind::EpochChange {
+            let Reign { epoch, id } = self.reign();
+            return Err(StepError::OtherReign { seq, epoch, reign: id });
         }
         if frame.timestamp < self.now {
             return Err(StepError::TimeWentBack { seq });
@@ -361,6 +382,7 @@ impl<S: Service> Machine<S> {
                 if change.reign != 0 {
                     self.reigns.push((epoch, change.reign));
                 }
+                self.writer = change.begins().stream_id();
                 self.feed_reigns.push((epoch, self.feed_events_applied + 1));
                 Ok(())
             }

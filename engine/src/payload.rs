@@ -127,6 +127,16 @@ pub fn decode_session(payload: &[u8]) -> Option<(SessionId, u32)> {
     Some((SessionId(session), client_epoch))
 }
 
+/// What frames from links carry as `stream_id` where their reign is unknown.
+const LINKS: u16 = 2;
+/// With this bit, a frame's `stream_id` tells the reign that it is of, by the bits below: 15 of its number.
+const OF_REIGN: u16 = 1 << 15;
+
+/// Whether two frames tell by their `stream_id` that they are of different reigns: not where one tells of none.
+pub const fn are_of_other_reigns(one: u16, other: u16) -> bool {
+    one & other & OF_REIGN != 0 && one != other
+}
+
 /// One writer's reign: its epoch, and what tells it from another that an older copy of the log began in the same one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Reign {
@@ -140,6 +150,11 @@ impl Reign {
     /// The reign of an epoch of which nothing else is known.
     pub const fn unnamed(epoch: u64) -> Reign {
         Reign { epoch, id: 0 }
+    }
+
+    /// What its frames carry as `stream_id`: packets of the feed name stream and epoch alone, so that frames have to tell whose they are.
+    pub const fn stream_id(self) -> u16 {
+        if self.id == 0 { LINKS } else { OF_REIGN | self.id as u16 }
     }
 
     /// Whether both are reigns of one epoch, and not the same one: what each wrote is another history. Not where one is unknown.
@@ -256,6 +271,16 @@ mod tests {
         for (bytes, reads) in [(64, true), (65, false)] {
             let payload = [&head[..], &vec![b'x'; bytes], &[0], &[1; REIGN_TAIL_BYTES - 1]].concat();
             assert_eq!(EpochChange::decode(&payload).is_some(), reads, "a name of {bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn frames_tell_their_reign_by_fifteen_bits_of_its_number() {
+        let id = |id| Reign { epoch: 3, id }.stream_id();
+        assert_eq!([id(0), id(1), id(0x1_8001), id(u64::MAX)], [2, 0x8001, 0x8001, 0xffff]);
+        assert!(are_of_other_reigns(id(1), id(2)) && !are_of_other_reigns(id(1), id(1)));
+        for silent in [0, 1, id(0)] {
+            assert!(!are_of_other_reigns(silent, id(1)) && !are_of_other_reigns(id(1), silent));
         }
     }
 

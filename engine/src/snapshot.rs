@@ -181,6 +181,7 @@ impl<S: Service> Machine<S> {
         machine.feed_events_applied = engine.feed_event_seq;
         machine.feed_reigns = feed_reigns;
         machine.reigns = reigns;
+        machine.writer = machine.reign().stream_id();
         machine.malformed = engine.malformed;
         machine.applied = meta.seq;
         machine.now = meta.timestamp;

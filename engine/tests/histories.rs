@@ -45,8 +45,13 @@ impl Place {
     }
 
     fn leader(&self, journal: &str) -> Led {
+        self.leader_at(journal, self.repair)
+    }
+
+    /// One on the same feed that repairs elsewhere, so that it can be beside another.
+    fn leader_at(&self, journal: &str, repair: SocketAddrV4) -> Led {
         let config = config(&self.dir(journal));
-        let feed = Some(FeedConfig { repair: Some(self.repair), ..FeedConfig::on_loopback(self.feed) });
+        let feed = Some(FeedConfig { repair: Some(repair), ..FeedConfig::on_loopback(self.feed) });
         let appliance = Appliance::start::<Mailbox>(&ApplianceConfig { feed, ..config }, &()).unwrap();
         let session = self.sessions.replace(self.sessions.get() + 1);
         Led { client: TestClient::new(appliance.local_addr(), session), appliance }
@@ -144,6 +149,26 @@ fn a_running_replica_that_hears_the_other_copy_under_the_same_names_takes_nothin
         let (followed, true_ones) = (place.frames("own"), place.frames("a"));
         assert!(followed.len() > 100 && true_ones.starts_with(&followed), "{others}: {} frames", followed.len());
     }
+}
+
+#[test]
+fn an_older_copy_that_is_led_beside_ours_on_the_same_feed_gets_nothing_into_a_replica() {
+    let place = Place::two_copies();
+    let mut ours = place.leader("a");
+    let replica = place.replica("own");
+    ours.add(20);
+    ours.until_level(&replica);
+    // Ours says no more than that it lives, and the other one writes beyond all that is here, in the same epoch.
+    let mut theirs = place.leader_at("b", free_address());
+    theirs.add(60);
+    theirs.stop();
+    ours.add(80);
+    let level = ours.until_level(&replica);
+    assert_eq!(level.get(Figure::TakenBack), 0, "{level}");
+    assert_eq!(replica.stop().fault, None);
+    ours.stop();
+    let followed = place.frames("own");
+    assert!(followed.len() > 150 && place.frames("a").starts_with(&followed), "{} frames", followed.len());
 }
 
 #[test]

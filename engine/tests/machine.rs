@@ -234,6 +234,36 @@ fn a_log_put_together_of_two_histories_stops_where_they_meet() {
 }
 
 #[test]
+fn a_frame_of_another_reign_than_it_stands_in_is_never_applied() {
+    let (here, copy) = (Reign { epoch: 1, id: 7 }, Reign { epoch: 1, id: 9 });
+    let tick = |seq: u64, stream_id: u16| Frame {
+        seq: Seq(seq),
+        timestamp: Timestamp(20),
+        stream_id,
+        kind: Kind::Tick,
+        payload: &[],
+    };
+    let begin = || {
+        let mut machine = machine();
+        apply(&mut machine, 1, 10, Kind::EpochChange, &change(1, here.id, 0)).unwrap();
+        machine
+    };
+    let refused = StepError::OtherReign { seq: Seq(2), epoch: 1, reign: here.id };
+    let snapshot = begin().to_snapshot(&Tails::new(0));
+    let restored = || Machine::<Recorder>::restore(&snapshot, &(), StepLimits::default(), 0).unwrap().0;
+    for mut machine in [begin(), restored()] {
+        assert_eq!(machine.step(&tick(2, copy.stream_id())), Err(refused.clone()));
+    }
+    // Frames from before there were reigns tell of none.
+    for stream_id in [here.stream_id(), 1, 2] {
+        assert!(begin().step(&tick(2, stream_id)).is_ok(), "{stream_id}");
+    }
+    let mut unnamed = machine();
+    apply(&mut unnamed, 1, 10, Kind::EpochChange, &change(1, 0, 0)).unwrap();
+    assert!(unnamed.step(&tick(2, copy.stream_id())).is_ok(), "nobody knows which it is");
+}
+
+#[test]
 fn reigns_are_no_part_of_the_state() {
     let of = |reign| {
         let mut machine = machine();

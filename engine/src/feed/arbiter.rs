@@ -30,8 +30,9 @@ pub enum Side {
     Repair,
 }
 
-/// Looks at a message before it is believed: false makes it as lost as if it had not come.
-pub type Verify = fn(seq: u64, message: &[u8]) -> bool;
+/// Looks at a message before it is believed: false makes it as lost as if it had not come. `writer` is what the arbiter's owner
+/// [set](Arbiter::set_writer).
+pub type Verify = fn(seq: u64, message: &[u8], writer: u16) -> bool;
 
 /// How an [`Arbiter`] is set up.
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +130,8 @@ pub struct Arbiter {
     wait_ns: u64,
     silence_ns: u64,
     verify: Option<Verify>,
+    /// Whose messages they are to be, as `verify` is told.
+    writer: u16,
     repair: Repair,
     sides: [SideState; 3],
     seen: Box<[Seen]>,
@@ -163,6 +166,7 @@ impl Arbiter {
             wait_ns: config.wait_ns,
             silence_ns: config.repair.silence_ns,
             verify: config.verify,
+            writer: 0,
             repair: Repair::new(&config.repair, config.rewinders),
             sides: [SideState::default(); 3],
             seen: vec![Seen { sequence: 0, at: 0, side: Side::A }; 1 << SEEN_BITS].into(),
@@ -368,7 +372,7 @@ impl Arbiter {
             self.counters.oversized += 1;
             return false;
         }
-        let is_verified = self.verify.is_none_or(|verify| verify(seq, message));
+        let is_verified = self.verify.is_none_or(|verify| verify(seq, message, self.writer));
         self.counters.not_verified += u64::from(!is_verified);
         is_verified
     }

@@ -50,6 +50,11 @@ impl Arbiter {
         self.end = self.next_seq;
     }
 
+    /// Who has to have written the messages that come from now on: what the owner's check of each is told.
+    pub const fn set_writer(&mut self, writer: u16) {
+        self.writer = writer;
+    }
+
     /// Takes back that the end of the session was told, for an owner that hears that it goes on: the next one is told again.
     pub const fn forget_end(&mut self) {
         (self.ends_at, self.end_told) = (None, None);

@@ -100,7 +100,7 @@ fn message(epoch: u32, seq: u64, dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
-fn verify(seq: u64, message: &[u8]) -> bool {
+fn verify(seq: u64, message: &[u8], _: u16) -> bool {
     let Some((body, crc)) = message.split_last_chunk::<4>() else { return false };
     crc32c(body).to_le_bytes() == *crc && body.starts_with(&seq.to_le_bytes())
 }

@@ -363,7 +363,7 @@ fn silence_is_named_and_word_of_any_side_ends_it() {
 
 #[test]
 fn what_is_not_believed_is_repaired() {
-    let verify: Verify = |seq, message| message == seq.to_le_bytes();
+    let verify: Verify = |seq, message, _| message == seq.to_le_bytes();
     let mut feed = feed(1);
     feed.arbiter = Arbiter::new(&ArbiterConfig { verify: Some(verify), ..config(1) });
     let mut packer = Packer::new(name(2), 1, 1472);

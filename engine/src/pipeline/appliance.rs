@@ -44,9 +44,6 @@ use crate::replica::Identity;
 use crate::sequencer::{Sequencer, SequencerConfig};
 use crate::shadow::Covered;
 
-/// The stream that client commands carry.
-const STREAM_ID: u16 = 2;
-
 /// A silent feed says at least this often that it lives, as receivers of the protocol expect.
 pub(super) const FEED_HEARTBEAT_NS: u64 = 1_000_000_000;
 
@@ -413,7 +410,7 @@ where
     let mut latency = |stage: &str, after: Seq| exporter.latency(stage, &arrivals, after);
 
     let time = SequencedClock::new(machine.now(), Timestamp(clock::realtime_ns()), clock::monotonic_ns());
-    let mut log = LogWriter::new(ring.producer, time, STREAM_ID, config.payload_bytes_max());
+    let mut log = LogWriter::new(ring.producer, time, reign.stream_id(), config.payload_bytes_max());
     let last = machine.applied();
     let mut journaler = Journaler::new(journal_frames, journal, ring.durable, latency("durable", last)?);
     let change = EpochChange {

@@ -12,7 +12,7 @@ use ticktape_shm::Producer;
 
 use crate::catchup::EpochTable;
 use crate::machine::StepError;
-use crate::payload::{EpochChange, Reign};
+use crate::payload::{EpochChange, Reign, are_of_other_reigns};
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,6 +253,7 @@ impl Door {
             Kind::EpochChange => self.check_epoch_change(&frame, way).map(Some),
             Kind::Output | Kind::Heartbeat | Kind::TimerFired => Err(Some(Refusal::Kind(frame.kind))),
             _ if self.epoch_of(way) != self.reign.epoch => Err(Some(Refusal::Epoch)),
+            _ if are_of_other_reigns(frame.stream_id, self.reign.stream_id()) => Err(Some(Refusal::OtherHistory)),
             _ => Ok(None),
         }
     }

@@ -167,6 +167,23 @@ fn an_epoch_after_another_reign_than_the_one_here_is_another_history() {
 }
 
 #[test]
+fn a_frame_that_tells_of_another_reign_than_it_stands_in_is_of_another_history() {
+    let of = |reign: Reign| {
+        let mut bytes = Vec::new();
+        let stream_id = reign.stream_id();
+        Frame { seq: Seq(8), timestamp: Timestamp(8), stream_id, kind: Kind::Tick, payload: &[] }.append_to(&mut bytes);
+        bytes
+    };
+    for way in [FEED, Way::Bulk] {
+        let (mut door, _ring) = door(Seq(7), 0);
+        assert_eq!(door.admit(7, &reign(7, 5, 50, 0), Way::Bulk), Admission::Taken);
+        assert_eq!(door.admit(8, &of(Reign { epoch: 5, id: 51 }), way), Admission::Refused(Refusal::OtherHistory));
+        assert_eq!((door.next_seq(), door.refusals()[Refusal::OtherHistory.index()]), (Seq(8), 1));
+        assert_eq!(door.admit(8, &of(Reign { epoch: 5, id: 50 }), way), Admission::Taken);
+    }
+}
+
+#[test]
 fn a_transfer_that_comes_by_another_reign_of_an_epoch_here_ends_there() {
     let (door, _ring) = door(Seq(7), 5);
     let mut door = door.record_epochs(EpochTable::default());

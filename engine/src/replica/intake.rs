@@ -22,6 +22,7 @@ use super::status::{Board, Figure, ReplicaState};
 use super::words::Words;
 use crate::feed::status::is_status;
 use crate::feed::{Arbiter, ArbiterConfig, Arrival, CommitTracker, FeedEvent, MoldPacket, Side, TrackerConfig};
+use crate::payload::are_of_other_reigns;
 use crate::shadow::Committed;
 
 pub use report::LIVE_WITHIN_FRAMES;
@@ -130,7 +131,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             wait_ns: config.wait_ns,
             rewinders: config.peers.len(),
             repair: config.repair,
-            verify: Some(|seq, message| Frame::decode(message).is_ok_and(|frame| frame.seq.0 == seq)),
+            verify: Some(is_of_log),
         });
         let tracker = TrackerConfig::new(config.stream, config.replica, config.first_status);
         let tracker =
@@ -201,6 +202,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             return 0;
         }
         let before = self.door.next_seq();
+        self.arbiter.set_writer(self.door.reign().stream_id());
         let mut work = self.poll_feeds(now) + self.poll_repairs(now);
         work += self.poll_held(now);
         if self.phase == Phase::Bulk {
@@ -620,6 +622,12 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     pub fn last(&self) -> Seq {
         Seq(self.door.next_seq().0 - 1)
     }
+}
+
+/// Whether a message is the frame of that number, and of the reign that the log is in, as far as it tells. One of another reign may come first,
+/// from an older copy of the log that is led beside this one, and must not take its place.
+fn is_of_log(seq: u64, message: &[u8], writer: u16) -> bool {
+    Frame::decode(message).is_ok_and(|frame| frame.seq.0 == seq && !are_of_other_reigns(frame.stream_id, writer))
 }
 
 /// The number of a packet's last message; 0 where it has none.

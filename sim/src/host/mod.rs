@@ -46,9 +46,6 @@ pub(crate) use retention::{NOTHING, Retention, Surroundings, may_rot, read_log, 
 pub(crate) use shadow::Beside;
 pub(crate) use stop::{STOP_LOSES_NOTHING, check_sealed};
 
-/// The stream that client commands carry.
-const STREAM_ID: u16 = 2;
-
 /// The largest datagram: little more than the protocol asks for, so that every batch has several.
 pub(crate) const DATAGRAM_BYTES: usize = 576;
 
@@ -227,7 +224,7 @@ impl<S: Service> Host<S> {
         let arrivals = Arrivals::new(ARRIVALS, Part::default());
         let latency = |after: Seq| StageLatency::coarse(arrivals.clone(), after);
         let clock = SequencedClock::new(machine.now(), boot.clock.realtime(), boot.clock.monotonic());
-        let mut log = LogWriter::new(ring.producer, clock, STREAM_ID, config.payload_bytes_max());
+        let mut log = LogWriter::new(ring.producer, clock, change.begins().stream_id(), config.payload_bytes_max());
         let last = machine.applied();
         let mut journaler = Journaler::new(journal_frames, journal, ring.durable, latency(last));
         begin_epoch(boot, &mut log, &mut journaler, &change)?;

@@ -117,22 +117,27 @@ impl World {
         self.peer.flush();
     }
 
-    fn packet(seq: u64) -> Vec<u8> {
+    fn packet(seq: u64, of: Reign) -> Vec<u8> {
         let session = FeedSession::new(STREAM, HERE.epoch as u32).unwrap();
         let (mut packer, mut frame) = (Packer::new(session.encode(), seq, 1_000), Vec::new());
         let (seq, timestamp) = (Seq(seq), Timestamp(seq));
-        Frame { seq, timestamp, stream_id: 2, kind: Kind::Tick, payload: &[] }.append_to(&mut frame);
+        Frame { seq, timestamp, stream_id: of.stream_id(), kind: Kind::Tick, payload: &[] }.append_to(&mut frame);
         assert!(packer.push(&frame));
         packer.packet().to_vec()
     }
 
     fn feed(&mut self, seq: u64) {
-        send(&mut self.feed, self.to, &World::packet(seq));
+        self.feed_of(seq, HERE);
+    }
+
+    /// A packet of the feed, as whoever is in that reign sends it: its session says nothing of that.
+    fn feed_of(&mut self, seq: u64, of: Reign) {
+        send(&mut self.feed, self.to, &World::packet(seq, of));
         self.feed.flush();
     }
 
     fn repair(&mut self, seq: u64) {
-        send(&mut self.peer, self.to, &World::packet(seq));
+        send(&mut self.peer, self.to, &World::packet(seq, HERE));
         self.peer.flush();
     }
 }
@@ -171,6 +176,26 @@ fn a_repair_is_taken_only_from_who_is_in_the_reign_that_the_log_is_in() {
         world.poll(T + 2000 * MS);
         assert_eq!(world.last(), 1, "{other:?}");
     }
+}
+
+#[test]
+fn a_frame_of_another_reign_is_not_taken_for_one_of_ours_whoever_speaks_and_does_not_keep_ours_out() {
+    let copy = Reign { id: 11, ..HERE };
+    let mut world = World::joined();
+    world.commit(HERE, 0, 0);
+    // A copy of the log is led beside ours, on the same feed, and is first: the next one, and some that have to wait.
+    [1, 3, 4].into_iter().for_each(|seq| world.feed_of(seq, copy));
+    world.poll(T + MS);
+    world.poll(T + MS);
+    assert_eq!(world.last(), 0);
+    world.commit(HERE, 0, 0);
+    (1..=4).for_each(|seq| world.feed(seq));
+    world.poll(T + 2 * MS);
+    assert_eq!((world.last(), world.intake.verdict()), (4, None));
+    // The builds before told of none in their frames.
+    world.feed_of(5, Reign::unnamed(HERE.epoch));
+    world.poll(T + 3 * MS);
+    assert_eq!(world.last(), 5);
 }
 
 #[test]
