@@ -43,6 +43,8 @@ const BACK_NS: u64 = 100_000_000;
 const ASKED_MAX: usize = 16;
 /// Bytes that wait for an answer. What comes beyond them is as lost as if it had not come, and repaired.
 const KEPT_BYTES_MAX: usize = 16 << 20;
+/// Reigns that are remembered: more starts than anybody follows through.
+const KNOWN_MAX: usize = 1024;
 
 /// Where a datagram came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +115,8 @@ pub struct LogGate {
     epoch: u32,
     /// The reign in which was received what was handed on, as far as it is known.
     held: Option<Reign>,
+    /// The reigns that were told of epochs listened to so far: an older copy that is started may come back to a lower one.
+    known: VecDeque<Reign>,
     /// It was brought along, and nobody has borne it out.
     is_claimed: bool,
     /// The port does not tell.
@@ -156,6 +160,7 @@ impl LogGate {
             log_id,
             epoch: session.epoch(),
             held,
+            known: VecDeque::new(),
             is_claimed: held.is_some(),
             is_mute: !has_rewinder,
             is_silent: false,
@@ -335,12 +340,13 @@ impl LogGate {
             return Some(Told::Unknown);
         }
         let theirs = told?;
-        if let Some(ours) = self.held.filter(|ours| theirs.is_other(*ours)) {
+        if let Some(&ours) = self.held.iter().chain(&self.known).find(|ours| theirs.is_other(**ours)) {
             self.forget_kept();
             return Some(Told::OtherHistory { ours, theirs });
         }
         self.is_claimed &= theirs.epoch != held_epoch;
         if theirs.epoch == u64::from(self.epoch) {
+            self.know(theirs);
             self.held = Some(theirs).filter(|theirs| theirs.id != 0).or(self.held);
             return None;
         }
@@ -350,6 +356,15 @@ impl LogGate {
         }
         self.was_told = true;
         Some(Told::Same)
+    }
+
+    fn know(&mut self, reign: Reign) {
+        if reign.id != 0 && !self.known.contains(&reign) {
+            if self.known.len() == KNOWN_MAX {
+                self.known.pop_front();
+            }
+            self.known.push_back(reign);
+        }
     }
 
     fn forget_kept(&mut self) {

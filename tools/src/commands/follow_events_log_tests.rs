@@ -4,6 +4,7 @@ use ticktape::feed::{FeedSession, Packer, log_identity};
 use super::*;
 
 const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
 const STREAM: u32 = 7;
 const FEED: Way = Way::Feed(Side::A);
 
@@ -263,6 +264,33 @@ fn in_a_new_epoch_it_is_asked_about_the_one_before_then_about_the_new_one() {
         assert_eq!(gate.on_answer(&answer(&present, 5, 0)), Some(Told::Same));
         assert!(gate.pop().is_some());
         assert_eq!(gate.reign(), Some(Reign { epoch: 3, id: 30 }));
+    }
+}
+
+#[test]
+fn a_lower_epoch_that_comes_back_in_another_reign_is_another_history() {
+    for (copy, back_to) in [(0, 1), (1, 1), (1, 3)] {
+        let mut gate = gate(true, None);
+        let mut now = 0;
+        let ask = |gate: &mut LogGate, now: Nanos, copy| {
+            let request = gate.poll_ask(now).expect("there is a reason");
+            gate.on_answer(&answer(&request, 5, copy))
+        };
+        assert_eq!(ask(&mut gate, now, 0), Some(Told::First));
+        for epoch in [3, 5] {
+            now += S;
+            gate.begin_session(now, epoch);
+            assert_eq!([ask(&mut gate, now, 0), ask(&mut gate, now, 0)], [Some(Told::Same); 2], "before, and now");
+        }
+        now += S;
+        gate.begin_session(now, back_to);
+        let told = ask(&mut gate, now, copy);
+        let reign = |copy| Reign { epoch: back_to.into(), id: u64::from(back_to) * 10 + copy };
+        if copy == 0 {
+            assert_eq!(told, Some(Told::Same));
+        } else {
+            assert_eq!(told, Some(Told::OtherHistory { ours: reign(0), theirs: reign(copy) }));
+        }
     }
 }
 
