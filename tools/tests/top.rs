@@ -224,11 +224,15 @@ fn what_a_killed_appliance_leaves_can_be_read_and_its_name_taken() {
     let dir = tempfile::tempdir().unwrap();
     let mut running = Running::start(&dir, "top-killed");
     running.signal("-KILL");
-    assert_eq!(look(&running.name)["epoch"], 1);
+    let left = look(&running.name);
+    assert_eq!((&left["epoch"], &left["live"]), (&1.into(), &false.into()));
+    let left = String::from_utf8(ticktape(&["top", &running.name, "--once"]).stdout).unwrap();
+    assert!(left.contains("does not run any more"), "{left}");
     let ended = ticktape(&["top", &running.name]);
     assert!(String::from_utf8(ended.stdout).unwrap().contains("has stopped"));
     let mut again = Running::start(&dir, "top-killed");
-    assert_eq!(look(&again.name)["epoch"], 2);
+    let there = look(&again.name);
+    assert_eq!((&there["epoch"], &there["live"]), (&2.into(), &true.into()));
     again.signal("-TERM");
 }
 

@@ -31,7 +31,7 @@ pub fn run(args: &TopArgs) -> Result<(), Failure> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, stop.clone()).map_err(Failure::failed)?;
     }
-    let looked = |look: Look| look.with_followers(followers(args, &reader));
+    let looked = |look: Look| look.with_followers(followers(args, &reader)).of_live(reader.is_live());
     if args.once {
         return show(args, &looked(Look::since_start(&reader.read())));
     }

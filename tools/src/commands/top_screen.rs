@@ -81,6 +81,8 @@ pub struct Look {
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'static str>,
     pid: u64,
+    /// It runs: else these are its last figures.
+    live: bool,
     /// Since it began.
     up_seconds: u64,
     /// What the figures below are of.
@@ -148,6 +150,12 @@ impl Look {
         Look { seconds: passed.as_secs_f64(), ..Self::of(now, Some(before), passed, Self::since_start(now).up()) }
     }
 
+    /// Of what runs, or not any more.
+    #[must_use]
+    pub fn of_live(self, live: bool) -> Self {
+        Look { live, ..self }
+    }
+
     /// With those that follow its ring.
     pub fn with_followers(mut self, mut followers: Vec<Follower>) -> Self {
         let head = self.head();
@@ -183,6 +191,7 @@ impl Look {
             epoch: reading.word("replica.epoch").unwrap_or(reading.epoch),
             state: reading.word("replica.state").and_then(state),
             pid: reading.pid,
+            live: true,
             up_seconds: up.as_secs(),
             seconds,
             latencies: POINTS.iter().filter_map(|point| Latency::of(point, reading, before)).collect(),
@@ -243,8 +252,11 @@ impl Latency {
 
 impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Look { service, epoch, pid, up_seconds, seconds, .. } = self;
+        let Look { service, epoch, pid, live, up_seconds, seconds, .. } = self;
         let state = self.state.map_or_else(String::new, |state| format!(", a replica, {state}"));
+        if !live {
+            writeln!(f, "it does not run any more: these are the last figures of it")?;
+        }
         writeln!(f, "{service}{state}  epoch {epoch}, process {pid}, up {up_seconds} s; of the last {seconds:.1} s:")?;
         writeln!(f)?;
         self.write_latencies(f)?;
