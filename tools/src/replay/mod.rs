@@ -8,7 +8,7 @@
 //!                                    └─► each frame compared with the feed's
 //! ```
 //!
-//! [`Rig`](rig::Rig) wires the live stages, but for the disk, and is polled by hand; [`Driver`] tells it what the capture says, and
+//! [`Rig`] wires the live stages, but for the disk, and is polled by hand; [`Driver`] tells it what the capture says, and
 //! compares. Neither reads a clock: the time is the capture's.
 //!
 //! Invariant: with a feed, nothing of the replay depends on when packets were captured.
@@ -25,7 +25,7 @@ mod tests;
 
 pub use driver::{Driver, Halt, Summary};
 pub use egress::{EventDifference, Figures, Stream};
-pub use rig::{AnyRig, Rig};
+pub use rig::{AnyRig, Rig, RigError};
 
 use std::fmt::Debug;
 use std::net::SocketAddrV4;
