@@ -43,6 +43,7 @@ pub use proof::{Proof, Verdict};
 pub use publisher::{FeedConfig, FeedCounters, Publisher};
 pub use repair::{RepairConfig, RepairCounters};
 pub use rewinder::{Answer, Rewinder, RewinderConfig, RewinderCounters};
+pub(crate) use server::STOP_PATIENCE_NS;
 pub use server::{RepairServer, RepairServerConfig, RepairServerCounters, Role};
 pub use session::{FeedSession, FeedSessionError, StreamName};
 pub use status::{Commit, Status, StatusError};

@@ -27,8 +27,14 @@ const BURST_MAX: usize = 64;
 /// How long the last commit is told at the end: a heartbeat, so that it is told twice.
 const LAST_WORDS_NS: u64 = 25_000_000;
 
-/// How long a stop waits for the last commit, and for replicas that miss something.
-const STOP_PATIENCE_NS: u64 = 500_000_000;
+/// How long a stop waits for the last commit, in ns.
+const COMMIT_PATIENCE_NS: u64 = 500_000_000;
+
+/// A stop does not wait for a replica that said nothing for so long, in ns: 25 of its heartbeats.
+const REPLICA_SILENCE_NS: u64 = 500_000_000;
+
+/// How long a stop waits for replicas that miss something of what is committed, in ns: on a busy box they have to notice, ask, and sync.
+pub(crate) const STOP_PATIENCE_NS: u64 = 2_000_000_000;
 
 /// Whose log is served.
 #[derive(Clone)]
@@ -257,11 +263,12 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
         if self.commit >= last {
             words.committed_at.get_or_insert(now);
         }
-        let told = words.committed_at.is_some_and(|at| now.saturating_sub(at) >= LAST_WORDS_NS);
-        let is_late = now.saturating_sub(words.stopping_at) >= STOP_PATIENCE_NS;
+        let waited_ns = now.saturating_sub(words.stopping_at);
+        let Some(committed_at) = words.committed_at else { return waited_ns >= COMMIT_PATIENCE_NS };
+        let is_silent = |replica: &Followed| now.saturating_sub(replica.heard_at) >= REPLICA_SILENCE_NS;
         let mut followed = self.reporter.iter().flat_map(Reporter::followed);
-        let all_have_it = followed.all(|replica| replica.status.durable >= last);
-        told && all_have_it || is_late
+        let all_have_it = followed.all(|replica| replica.status.durable >= last || is_silent(replica));
+        now.saturating_sub(committed_at) >= LAST_WORDS_NS && all_have_it || waited_ns >= STOP_PATIENCE_NS
     }
 
     /// Who follows, and how far each is.

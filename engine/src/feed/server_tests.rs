@@ -67,14 +67,19 @@ impl World {
 
     /// Replica 7 follows, in epoch 1.
     fn follow(&mut self, number: u64) {
+        self.has(number, 4);
+    }
+
+    /// Replica 7 says how far it is.
+    fn has(&mut self, number: u64, durable: u64) {
         let status = Status {
             stream: STREAM,
             reign: Reign::unnamed(1),
             log_id: LOG_ID,
             replica: 7,
             number,
-            durable: Seq(4),
-            applied: Seq(4),
+            durable: Seq(durable),
+            applied: Seq(durable),
         };
         self.say(&status.encode());
     }
@@ -134,4 +139,39 @@ fn what_is_committed_while_requests_are_answered_is_served_by_the_next_poll() {
     world.say(&request);
     world.server.poll(2 * MS);
     assert_eq!(world.served(), [(3, 6)]);
+}
+
+/// When a stop before seq 10 is through, polled each millisecond; replica 7 goes on to say what it has until `says_until`.
+fn stops_after(world: &mut World, durable: u64, says_until: Nanos) -> Nanos {
+    let ms = (1..).find(|&ms| {
+        if ms * MS <= says_until {
+            world.has(ms, durable);
+        }
+        world.server.poll(ms * MS);
+        world.server.is_through(ms * MS, Seq(10))
+    });
+    ms.unwrap() * MS - MS
+}
+
+#[test]
+fn a_stop_waits_for_the_commit_and_for_replicas_that_are_heard_and_lack_something() {
+    let mut world = World::new();
+    assert_eq!(stops_after(&mut world, 10, Nanos::MAX), COMMIT_PATIENCE_NS, "nobody commits the rest");
+
+    let committed = || {
+        let mut world = World::new();
+        world.ring.commit.set(Seq(10));
+        world.committed.raise(Seq(10));
+        world
+    };
+    assert_eq!(stops_after(&mut committed(), 10, Nanos::MAX), LAST_WORDS_NS);
+    assert_eq!(stops_after(&mut committed(), 9, Nanos::MAX), STOP_PATIENCE_NS);
+    assert_eq!(stops_after(&mut committed(), 9, 100 * MS), 99 * MS + REPLICA_SILENCE_NS, "it was killed");
+    let mut world = committed();
+    world.has(1, 9);
+    world.server.poll(0);
+    assert!(!world.server.is_through(0, Seq(10)));
+    world.has(2, 10);
+    world.server.poll(STOP_PATIENCE_NS - 1);
+    assert!(world.server.is_through(STOP_PATIENCE_NS - 1, Seq(10)), "it has come to the end");
 }

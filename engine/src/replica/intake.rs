@@ -21,7 +21,9 @@ use super::other_log::{NAMED_NS, OtherLog};
 use super::status::{Board, Figure, ReplicaState};
 use super::words::Words;
 use crate::feed::status::is_status;
-use crate::feed::{Arbiter, ArbiterConfig, Arrival, CommitTracker, FeedEvent, MoldPacket, Side, TrackerConfig};
+use crate::feed::{
+    Arbiter, ArbiterConfig, Arrival, CommitTracker, FeedEvent, MoldPacket, STOP_PATIENCE_NS, Side, TrackerConfig,
+};
 use crate::payload::are_of_other_reigns;
 use crate::shadow::Committed;
 
@@ -42,6 +44,12 @@ const STALE_NS: u64 = 1_000_000_000;
 
 /// Nobody says so long that what was received is committed, until it is asked for over TCP: the leader tells each 100 µs at most.
 const UNCOMMITTED_NS: u64 = 1_000_000_000;
+
+/// Frames of the feed wait so long for a word of the leader, until they are fetched over TCP: some heartbeats. A leader that stops gives no
+/// more words and waits for its replicas for a while; they have to ask within that.
+const UNLED_NS: u64 = 100_000_000;
+
+const _: () = assert!(4 * UNLED_NS <= STOP_PATIENCE_NS);
 
 /// Polls that brought bytes and no frame, after which it is taken to be a snapshot that comes: a message has fewer pieces.
 const FRUITLESS_MAX: u32 = 64;
@@ -562,7 +570,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         let since = *self.unled.get_or_insert(now);
         if !waits {
             self.unled = None;
-        } else if now.saturating_sub(since) >= UNCOMMITTED_NS {
+        } else if now.saturating_sub(since) >= UNLED_NS {
             self.unled = None;
             self.words.trouble("the feed goes on, and no leader of this log says that it does");
             return true;

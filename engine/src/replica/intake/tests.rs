@@ -1,4 +1,4 @@
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 use std::rc::Rc;
@@ -11,7 +11,7 @@ use ticktape_shm::{RingBuilder, RingConfig};
 
 use super::*;
 use crate::catchup::EpochTable;
-use crate::feed::{Commit, FeedSession, Packer, RepairConfig};
+use crate::feed::{Commit, FeedSession, Packer, RepairConfig, end_of_session};
 use crate::payload::Reign;
 use crate::replica::Identity;
 
@@ -25,11 +25,14 @@ const HERE: Reign = Reign { epoch: 1, id: 10 };
 /// Ends as it is told, one transfer after another.
 struct Told {
     ends: Rc<RefCell<VecDeque<BulkEnd>>>,
+    begun: Rc<Cell<u32>>,
     peers: usize,
 }
 
 impl Bulk for Told {
-    fn begin(&mut self, _: Nanos, _: Seq, _: Reign) {}
+    fn begin(&mut self, _: Nanos, _: Seq, _: Reign) {
+        self.begun.set(self.begun.get() + 1);
+    }
 
     fn poll(&mut self, _: Nanos, _: &mut dyn FnMut(u64, &[u8]) -> Admission) -> BulkProgress {
         self.ends.borrow_mut().pop_front().map_or(BulkProgress::Working(0), BulkProgress::Ended)
@@ -45,6 +48,8 @@ struct World {
     intake: Intake<MemRx, MemTx, Told>,
     board: Board,
     ends: Rc<RefCell<VecDeque<BulkEnd>>>,
+    /// Transfers that began.
+    begun: Rc<Cell<u32>>,
     feed: MemTx,
     peer: MemTx,
     to: SocketAddrV4,
@@ -82,10 +87,11 @@ impl World {
             committed: Committed::new(Seq::ZERO),
             epochs: EpochTable::new(&[(HERE, Seq(1))]),
         };
-        let (board, ends) = (Board::default(), Rc::new(RefCell::new(VecDeque::new())));
-        let bulk = Told { ends: Rc::clone(&ends), peers };
+        let (board, ends, begun) =
+            (Board::default(), Rc::new(RefCell::new(VecDeque::new())), Rc::<Cell<u32>>::default());
+        let bulk = Told { ends: Rc::clone(&ends), begun: Rc::clone(&begun), peers };
         let intake = Intake::new(&config, ports, side, bulk, board.clone());
-        World { intake, board, ends, feed: feed_far.split().1, peer: far.split().1, to }
+        World { intake, board, ends, begun, feed: feed_far.split().1, peer: far.split().1, to }
     }
 
     /// One that somebody who has the log has vouched for.
@@ -136,6 +142,13 @@ impl World {
         self.feed.flush();
     }
 
+    /// The end of the session, before `next`.
+    fn feed_ends(&mut self, next: u64) {
+        let session = FeedSession::new(STREAM, HERE.epoch as u32).unwrap();
+        send(&mut self.feed, self.to, &end_of_session(&session.encode(), next));
+        self.feed.flush();
+    }
+
     fn repair(&mut self, seq: u64) {
         send(&mut self.peer, self.to, &World::packet(seq, HERE));
         self.peer.flush();
@@ -159,6 +172,27 @@ fn what_of_the_feed_waits_behind_a_repair_is_let_in_only_once_a_leader_speaks() 
     world.poll(T + 4 * MS);
     world.poll(T + 4 * MS);
     assert_eq!(world.last(), 4);
+}
+
+#[test]
+fn what_waits_behind_a_repair_as_the_leader_stops_is_fetched_while_it_still_waits_for_its_replicas() {
+    let mut world = World::joined();
+    world.commit(HERE, 0, 0);
+    (2..=4).for_each(|seq| world.feed(seq));
+    world.feed_ends(5);
+    world.poll(T + MS);
+    // As a leader says that nothing comes after it: its own word, and no word for what comes on the feed.
+    world.commit(HERE, u16::MAX, 4);
+    world.repair(1);
+    world.poll(T + 2 * MS);
+    assert_eq!(world.last(), 1);
+    let before = world.begun.get();
+    let asked_at = (2..).map(|ms| T + ms * MS).find(|&now| {
+        world.poll(now);
+        world.begun.get() > before
+    });
+    let waited_ns = asked_at.unwrap() - T;
+    assert!(waited_ns <= STOP_PATIENCE_NS / 4, "{} ms", waited_ns / MS);
 }
 
 #[test]
