@@ -89,6 +89,8 @@ struct Edge {
     recorders: Recorders,
     settled: Seq,
     passed: Seq,
+    /// When the poll began that took from the wire what is not settled. None: the poll that settles it began when it was given there.
+    taken_at: Option<Nanos>,
 }
 
 impl StageLatency {
@@ -100,7 +102,7 @@ impl StageLatency {
     /// Of a stage at the wire: [`StageLatency::enter`] or [`StageLatency::leave`] count to `recorders`, too.
     #[must_use]
     pub fn at_the_wire(mut self, recorders: Recorders) -> Self {
-        self.edge = Some(Edge { recorders, settled: self.passed, passed: self.passed });
+        self.edge = Some(Edge { recorders, settled: self.passed, passed: self.passed, taken_at: None });
         self
     }
 
@@ -132,13 +134,14 @@ impl StageLatency {
         self.passed = seq;
     }
 
-    /// Everything up to `seq` was taken from the wire by a poll that began at `now`, and has passed this stage in it.
+    /// Everything up to `seq` was taken from the wire by a poll that began at `now`, and has passed this stage in it. It is counted by the next
+    /// poll, which nobody waits for.
     #[inline]
     pub fn enter(&mut self, now: Nanos, seq: Seq) {
-        if let Some(Edge { recorders, .. }) = &mut self.edge {
-            count(&self.arrivals, &mut recorders[self.arrivals.part.get()], now, self.passed, seq);
-        }
         self.pass(seq);
+        if let Some(edge) = &mut self.edge {
+            (edge.passed, edge.taken_at) = (seq, Some(now));
+        }
     }
 
     /// Everything that has passed was given to the wire in this poll.
@@ -157,10 +160,10 @@ impl StageLatency {
             count(&self.arrivals, &mut self.recorders[part], now, self.settled, self.passed);
             self.settled = self.passed;
         }
-        if let Some(Edge { recorders, settled, passed }) = &mut self.edge
+        if let Some(Edge { recorders, settled, passed, taken_at }) = &mut self.edge
             && settled != passed
         {
-            count(&self.arrivals, &mut recorders[part], now, *settled, *passed);
+            count(&self.arrivals, &mut recorders[part], taken_at.take().unwrap_or(now), *settled, *passed);
             *settled = *passed;
         }
     }
@@ -242,7 +245,7 @@ mod tests {
     #[test]
     fn the_wire_is_met_before_the_stage_and_after_it() {
         let recorders = || std::array::from_fn(|_| LatencyRecorder::private());
-        let (arrivals, counted) = (Arrivals::new(4, Part::default()), |latency: &StageLatency| {
+        let (arrivals, counted) = (Arrivals::new(8, Part::default()), |latency: &StageLatency| {
             let (stage, edge) = latency.histograms();
             let all = |histogram: &Histogram<u64>| histogram.iter_recorded().map(|at| at.value_iterated_to()).collect();
             let both: [Vec<u64>; 2] = [all(&stage[0]), all(&edge.unwrap()[0])];
@@ -251,9 +254,17 @@ mod tests {
         let mut entry = StageLatency::private(arrivals.clone(), Seq(0)).at_the_wire(recorders());
         (1..3).for_each(|seq| arrivals.set(Seq(seq), 100 * seq));
         entry.enter(300, Seq(2));
-        assert_eq!(counted(&entry), [vec![], vec![100, 200]]);
+        assert_eq!(counted(&entry), [vec![], vec![]], "the next poll counts");
         entry.settle(500);
         assert_eq!(counted(&entry), [vec![300, 400], vec![100, 200]]);
+        // A tick passes without the wire.
+        arrivals.set(Seq(3), 0);
+        entry.pass(Seq(3));
+        entry.settle(600);
+        arrivals.set(Seq(4), 500);
+        entry.enter(800, Seq(4));
+        entry.settle(1_000);
+        assert_eq!(counted(&entry), [vec![300, 400, 500], vec![100, 200, 300]]);
 
         let mut exit = StageLatency::private(arrivals.clone(), Seq(0)).at_the_wire(recorders());
         exit.pass(Seq(1));

@@ -2,7 +2,7 @@
 //!
 //! Records are frames of kind `Output`, numbered from 1 in each run. WIRE.md, "Output records".
 
-use ticktape_core::frame::{PAYLOAD, frame_bytes, padded, seal};
+use ticktape_core::frame::{PAYLOAD, frame_bytes, lay_out, padded};
 use ticktape_core::{Frame, Kind, Seq, SessionId, Target, Timestamp};
 use ticktape_shm::Producer;
 
@@ -136,7 +136,7 @@ impl OutputWriter {
         payload[WHAT..BYTES].copy_from_slice(&what.to_le_bytes());
         payload[BYTES..].copy_from_slice(bytes);
         let seq = self.producer.next_seq();
-        let size = seal(&mut self.scratch, seq, Timestamp(0), 0, Kind::Output, len);
+        let size = lay_out(&mut self.scratch, seq, Timestamp(0), 0, Kind::Output, len);
         self.producer.push(&self.scratch[..size]).expect("room was made sure of");
     }
 

@@ -192,6 +192,28 @@ pub fn payload_len(frame: &[u8]) -> usize {
 /// checked at the door.
 #[inline]
 pub fn seal(out: &mut [u8], seq: Seq, timestamp: Timestamp, stream_id: u16, kind: Kind, payload_len: usize) -> usize {
+    let bytes = lay_out(out, seq, timestamp, stream_id, kind, payload_len);
+    let (header, rest) = out[..bytes].split_at_mut(PAYLOAD);
+    let n = payload_len;
+    let (header_crc, payload_crc) = crc32c_two(checked_header(header), &rest[..n]);
+    header[HEADER_CRC..].copy_from_slice(&header_crc.to_le_bytes());
+    rest[n..].copy_from_slice(&payload_crc.to_le_bytes());
+    bytes
+}
+
+/// As [`seal`], with zeros for checksums: for frames that stay in this process, which [`Frame::view`] reads.
+///
+/// # Panics
+/// As [`seal`].
+#[inline]
+pub fn lay_out(
+    out: &mut [u8],
+    seq: Seq,
+    timestamp: Timestamp,
+    stream_id: u16,
+    kind: Kind,
+    payload_len: usize,
+) -> usize {
     let n = payload_len;
     assert!(n <= PAYLOAD_BYTES_MAX && seq.0 != 0 && seq <= Seq::MAX);
     let (header, rest) = out[..frame_bytes(n)].split_at_mut(PAYLOAD);
@@ -200,9 +222,8 @@ pub fn seal(out: &mut [u8], seq: Seq, timestamp: Timestamp, stream_id: u16, kind
     // One store, because the checksum loads these eight bytes at once: loads that span several fresh stores wait for them.
     let rest_of_header = u64::from(stream_id) | u64::from(kind as u16) << 16 | (n as u64) << 32;
     header[STREAM_ID..HEADER_CRC].copy_from_slice(&rest_of_header.to_le_bytes());
-    let (header_crc, payload_crc) = crc32c_two(checked_header(header), &rest[..n]);
-    header[HEADER_CRC..].copy_from_slice(&header_crc.to_le_bytes());
-    rest[n..].copy_from_slice(&payload_crc.to_le_bytes());
+    header[HEADER_CRC..].fill(0);
+    rest[n..].fill(0);
     frame_bytes(n)
 }
 
