@@ -5,6 +5,7 @@
 //!                    jitter core node ring shm book journal             hop: a cache line's cost beside each row that crosses cores
 //!                    recover nic feed link e2e sim                      budgets: what the design asks for, and what came of it
 //!                                                                       meanwhile: what else had the cores
+//!                                                                       huge_pages: as a box in service has them
 //! ```
 //!
 //! Invariant: contestants of one row are measured in the same rounds, on the same cores.
@@ -16,6 +17,7 @@ pub mod args;
 pub mod budgets;
 pub mod header;
 pub mod hop;
+pub mod huge_pages;
 pub mod latency;
 pub mod markdown;
 pub mod meanwhile;

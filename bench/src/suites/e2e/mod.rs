@@ -14,6 +14,7 @@ use ticktape_tuning::pin::pin_current_thread;
 use super::Outcome;
 use crate::args::Options;
 use crate::hop::{Cores, HopTag};
+use crate::huge_pages::HugePages;
 use crate::latency::{Latency, Percentiles, Stopwatch};
 use crate::raw_disk::{self, Way};
 use crate::rounds::{Contestant, Rounds, interleave_with};
@@ -26,6 +27,8 @@ const SUITE: &str = "e2e";
 const BEYOND_US: f64 = 1.0;
 /// What a durable append may take of the raw one.
 const APPEND_TIMES: f64 = 1.15;
+/// What appliance and client take together, and as much again for what a round before has not given back yet, in pages of 2 MiB.
+pub(super) const HUGE_PAGES: u64 = 64;
 /// Raw appends of a round.
 const APPENDS: usize = 300;
 /// What one small command makes the journal write: a commit within the smallest block there is.
@@ -212,7 +215,9 @@ pub fn run(options: &Options) -> Result<Outcome, String> {
         let notes = vec!["skipped: every row needs two cores, and this process may use one".to_owned()];
         return Ok(Outcome { notes, ..Outcome::default() });
     };
+    let pages = HugePages::at_least(HUGE_PAGES);
     let mut outcome = stage_rows(options, cores)?;
+    outcome.notes.push(pages.describe());
     let (inline, spends) = inline_rows(options, cores)?;
     outcome.append(inline);
     outcome.append(rate_rows(options, cores)?);

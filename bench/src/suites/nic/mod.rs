@@ -12,6 +12,7 @@ use ticktape_nic::{Nic, NicError, UdpConfig, UdpNic, XdpConfig, XdpNic};
 use super::Outcome;
 use crate::args::Options;
 use crate::hop::{Cores, HopTag};
+use crate::huge_pages::HugePages;
 use crate::latency::{Latency, Percentiles};
 use crate::rounds::{Contestant, Rounds, interleave_with};
 use crate::row::{Budget, Row};
@@ -185,10 +186,12 @@ pub fn run(options: &Options) -> Result<Outcome, String> {
     if let Err(why) = lab::available() {
         return skipped(why);
     }
+    let pages = HugePages::at_least(super::e2e::HUGE_PAGES);
     let lab = Lab::new("bench").map_err(|error| error.to_string())?;
     let described = pair(&lab, xdp(AttachMode::Native))?.0.describe();
     let mut outcome = echo_rows(options, cores, &lab)?;
     outcome.append(rate_rows(options, cores, &lab)?);
+    outcome.notes.push(pages.describe());
     outcome.notes.push(format!("a veth pair between two namespaces, one spinning thread an end; {described}"));
     Ok(outcome)
 }

@@ -19,6 +19,7 @@ use super::{Measured, SUITE};
 use crate::args::Options;
 use crate::hop::Cores;
 use crate::latency::Percentiles;
+use crate::rounds::Rounds;
 use crate::row::{Budget, Row};
 use crate::suites::Outcome;
 use crate::suites::e2e::{ANY_PORT, open};
@@ -42,7 +43,9 @@ const BEYOND_MS: f64 = 1.0;
 /// The run without a snapshot, and the look at each core's own gaps, last as long as the run with one; this long at most.
 const COMPARED_SECONDS_MAX: f64 = 90.0;
 /// Rounds, at most: each takes the time of a whole snapshot three times.
-const ROUNDS_MAX: usize = 3;
+const ROUNDS_MAX: usize = 5;
+/// The same at tier local, where a snapshot takes three times as long.
+const LOCAL_ROUNDS_MAX: usize = 2;
 
 /// What one run came to.
 struct Run {
@@ -171,7 +174,7 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
         Some(with) => load.run(rate, &appliance, |elapsed| elapsed >= with.seconds.min(COMPARED_SECONDS_MAX))?,
         None => load.run(rate, &appliance, |_| appliance.covered().0 > 0)?,
     };
-    let stolen_ms = jitter::stolen_ms(None).zip(stolen_before).map_or(0, |(after, before)| after - before);
+    let stolen_ms = stolen_since(stolen_before);
     load.client.close(monotonic_ns());
     drop(first);
     let report = appliance.stop();
@@ -189,8 +192,25 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
     Ok(Run { applied, released, seconds, rate, stolen_ms, is_first })
 }
 
-/// The longest gap that the machine itself makes in as many seconds, at most, in ms: the worse of the two cores.
-fn jitter_ms(cores: Cores, seconds: f64) -> f64 {
+/// The longest of a round, in ms, and what the host took of the cores meanwhile.
+#[derive(Clone, Copy)]
+struct Longest {
+    ms: f64,
+    stolen_ms: u64,
+}
+
+/// The longest gap that the machine itself makes in as many seconds, at most: the worse of the two cores.
+fn gap(cores: Cores, seconds: f64) -> Longest {
+    let stolen_before = jitter::stolen_ms(None);
+    let ms = longest_gap_ms(cores, seconds);
+    Longest { ms, stolen_ms: stolen_since(stolen_before) }
+}
+
+fn stolen_since(before: Option<u64>) -> u64 {
+    jitter::stolen_ms(None).zip(before).map_or(0, |(after, before)| after - before)
+}
+
+fn longest_gap_ms(cores: Cores, seconds: f64) -> f64 {
     let on = |core| {
         let _ = pin_current_thread(core);
         jitter::baseline((seconds.min(COMPARED_SECONDS_MAX) * 1e3) as u64).max()
@@ -202,37 +222,44 @@ fn jitter_ms(cores: Cores, seconds: f64) -> f64 {
     })
 }
 
+/// The longest of all rounds, beside others' longest of all rounds: each is what comes once in a while.
+fn longest(rounds: &[Longest]) -> Rounds {
+    [rounds.iter().map(|round| round.ms).fold(0.0, f64::max)].into_iter().collect()
+}
+
+/// Those during which the host took nothing.
+fn left_alone(rounds: &[Longest]) -> Vec<Longest> {
+    rounds.iter().copied().filter(|round| round.stolen_ms == 0).collect()
+}
+
 fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measured<Outcome> {
-    let (mut with, mut without, mut noise) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut with, mut without, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let run = part_load(options, cores, case, None)?;
-        noise.push(jitter_ms(cores, run.seconds));
+        gaps.push(gap(cores, run.seconds));
         without.push(part_load(options, cores, case, Some(&run))?);
         with.push(run);
     }
-    // The longest of all rounds, beside the machine's longest of all rounds: each is what comes once in a while.
-    let longest = |each: &mut dyn Iterator<Item = f64>| [each.fold(0.0, f64::max)].into_iter().collect();
-    let max_ms = |runs: &[Run], which: fn(&Run) -> &Histogram<u64>| {
-        longest(&mut runs.iter().map(|run| which(run).max() as f64 / 1e6))
+    let of = |runs: &[Run], which: fn(&Run) -> &Histogram<u64>| -> Vec<Longest> {
+        runs.iter().map(|run| Longest { ms: which(run).max() as f64 / 1e6, stolen_ms: run.stolen_ms }).collect()
     };
-    let name = |what: &str| format!("snapshot, {}: longest {what}", case.name());
-    let worst = |each: &mut dyn Iterator<Item = f64>| each.fold(0.0, f64::max);
-    let spends = format!(
-        "a turn of something else on a core of the appliance: without a snapshot the longest was {:.1} ms, the machine's own longest gap {:.1} ms; \
-         perf sched timehist over a run tells whose turn it was",
-        worst(&mut without.iter().map(|run| run.applied.max() as f64 / 1e6)),
-        worst(&mut noise.iter().copied())
-    );
-    let rows = vec![
-        Row::lower(SUITE, name("wire to applied"), "ms", max_ms(&with, |run| &run.applied))
-            .floor(longest(&mut noise.iter().copied()))
-            .peer("without a snapshot", Some(max_ms(&without, |run| &run.applied)))
-            .budget(Budget::FloorPlus(BEYOND_MS))
-            .spends(spends),
-        Row::lower(SUITE, name("wire to released"), "ms", max_ms(&with, |run| &run.released))
-            .floor(longest(&mut noise.iter().copied()))
-            .peer("without a snapshot", Some(max_ms(&without, |run| &run.released))),
+    let row = |what: &str, with: &[Longest], gaps: &[Longest], without: &[Longest]| {
+        Row::lower(SUITE, format!("snapshot, {}: longest {what}", case.name()), "ms", longest(with))
+            .floor(longest(gaps))
+            .peer("without a snapshot", Some(longest(without)))
+    };
+    let (applied, without_applied) = (of(&with, |run| &run.applied), of(&without, |run| &run.applied));
+    let spends = "a turn of something else on a core of the appliance, or the host's: the note says how much the host took in which round; \
+                  perf sched timehist over a run tells whose turn it was";
+    let mut rows = vec![
+        row("wire to applied", &applied, &gaps, &without_applied).budget(Budget::FloorPlus(BEYOND_MS)).spends(spends),
+        row("wire to released", &of(&with, |run| &run.released), &gaps, &of(&without, |run| &run.released)),
     ];
+    let [alone, gaps_alone, without_alone] = [&applied, &gaps, &without_applied].map(|rounds| left_alone(rounds));
+    if alone.len() < rounds && ![&alone, &gaps_alone, &without_alone].iter().any(|rounds| rounds.is_empty()) {
+        let what = "wire to applied, rounds in which the host took nothing";
+        rows.push(row(what, &alone, &gaps_alone, &without_alone).budget(Budget::FloorPlus(BEYOND_MS)).spends(spends));
+    }
     let of = |whose, runs: &[Run], which: fn(&Run) -> &Histogram<u64>, what: &str| {
         let histograms: Vec<&Histogram<u64>> = runs.iter().map(which).collect();
         Percentiles::of_ns(format!("{what}, {}", case.name()), whose, &histograms)
@@ -243,22 +270,32 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
         of("with a snapshot", &with, |run| &run.released, "released"),
         of("without", &without, |run| &run.released, "released"),
     ];
-    let sum = |runs: &[Run]| runs.iter().map(|run| run.stolen_ms).sum::<u64>();
+    let each = |rounds: &[Longest]| {
+        let rounds = rounds.iter().map(|round| format!("{:.1} ({})", round.ms, round.stolen_ms));
+        rounds.collect::<Vec<_>>().join(", ")
+    };
     let last = with.last().expect("one round at least");
-    let notes = vec![format!(
-        "snapshot, {}: {:.1} s from the part load's start to the verified file, {:.0} commands/s, the client {}; {STAGES} on core \
-         {}, which spins; client and shadow on core {}; kernel.sched_autogroup_enabled = {}; the host \
-         took {} ms of the cores meanwhile, {} ms without a snapshot",
-        case.name(),
-        last.seconds,
-        last.rate,
-        if last.is_first { "before all others" } else { "among others (no right to lower its niceness)" },
-        cores.here,
-        cores.there,
-        u8::from(ticktape_tuning::pin::groups_sessions()),
-        sum(&with),
-        sum(&without)
-    )];
+    let notes = vec![
+        format!(
+            "snapshot, {}: {:.1} s from the part load's start to the verified file, {:.0} commands/s, the client {}; {STAGES} on core \
+             {}, which spins; client and shadow on core {}; kernel.sched_autogroup_enabled = {}",
+            case.name(),
+            last.seconds,
+            last.rate,
+            if last.is_first { "before all others" } else { "among others (no right to lower its niceness)" },
+            cores.here,
+            cores.there,
+            u8::from(ticktape_tuning::pin::groups_sessions()),
+        ),
+        format!(
+            "snapshot, {}: longest wire to applied of each round, in ms (and the ms that the host took of the cores meanwhile): {}; without \
+             a snapshot {}; gaps of spinning cores {}",
+            case.name(),
+            each(&applied),
+            each(&without_applied),
+            each(&gaps),
+        ),
+    ];
     Ok(Outcome { rows, percentiles, notes })
 }
 
@@ -269,7 +306,7 @@ pub(super) fn rows(options: &Options) -> Measured<Outcome> {
     };
     let rounds = if options.is_brief { 1 } else { options.rounds.min(ROUNDS_MAX) };
     let mut outcome = rows_of(options, cores, Case::new(100, Tier::Memory), rounds)?;
-    outcome.append(rows_of(options, cores, Case::new(100, Tier::Local), 1)?);
+    outcome.append(rows_of(options, cores, Case::new(100, Tier::Local), rounds.min(LOCAL_ROUNDS_MAX))?);
     if options.is_brief {
         outcome.notes.push("snapshot of 1 GiB: not part of `all`, it takes minutes; ticktape-bench recover".to_owned());
     } else {
