@@ -3,6 +3,7 @@
 mod doctor;
 mod follow;
 mod generate;
+mod jitter;
 mod load;
 mod replay;
 mod top;
@@ -19,6 +20,7 @@ use ticktape::pipeline::{CorePlan, IdleStrategy};
 pub use doctor::DoctorArgs;
 pub use follow::FollowArgs;
 pub use generate::GenerateArgs;
+pub use jitter::JitterArgs;
 pub use load::{LoadArgs, ReportArgs};
 pub use replay::{Place, ReplayArgs, Speed};
 pub use top::TopArgs;
@@ -80,6 +82,17 @@ pub enum Command {
     /// Nothing is changed, and no root is needed; what only root may read is said to be so. Exit code 0: nothing is bad; 1: something is; 2: the
     /// plan is none that this box can have, or nothing could be read.
     Doctor(DoctorArgs),
+    /// What the machine takes away from its cores: how often, for how long, and by what
+    ///
+    /// A pinned thread on each core reads the clock back to back. A gap between two readings that is above the threshold is time in which somebody else
+    /// had the core. "gaps" are the percentiles of these gaps alone. "waits" are the percentiles over time: something that may come at any instant, asked of
+    /// each microsecond, waits until the gap that it comes in is over, or for a round of the loop. So waits compare with cyclictest and with latencies, gaps
+    /// and the time lost with rtla osnoise. With --wake the thread sleeps, and "late" is how long after the time asked for it runs, as cyclictest has it.
+    ///
+    /// What the kernel counted of a core (/proc/interrupts, /proc/softirqs, context switches of the thread, time that the host took, and firmware's interrupts where
+    /// they can be read) is looked up at the beginning, at the end, and after one of the longest gaps so far: never while spinning. What that takes is no gap, and is
+    /// told by itself. Ctrl-C ends it early, with its report.
+    Jitter(JitterArgs),
     /// Look into this host's network interfaces
     Nic(NicArgs),
     /// The demo's appliance

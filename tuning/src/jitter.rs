@@ -2,10 +2,23 @@
 //!
 //! The gaps between successive readings are the floor under every latency measured on that core: interrupts, the host's own
 //! scheduler, other threads. A tail above them is the appliance's; a tail within them is the box's.
+//!
+//! [`baseline`] is a short look at the noise floor, to stand beside latencies. [`watch_core`] looks for longer, and tells the longest
+//! interruptions one by one, with what the kernel counted meanwhile.
+
+mod counts;
+pub mod watch;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use hdrhistogram::Histogram;
+use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
+
+pub use counts::{Cause, Counts};
+use watch::{Asked, Watched};
 
 use crate::clock::monotonic_ns;
+use crate::root::Root;
 
 /// The longest measurement, in milliseconds: a spinning core is not to be forgotten.
 pub const DURATION_MS_MAX: u64 = 600_000;
@@ -50,6 +63,25 @@ fn stolen(stat: &str, core: Option<usize>) -> Option<u64> {
     let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
     let (_, figures) = lines.find(|(first, _)| *first == name)?;
     figures.split_whitespace().nth(STOLEN_FIELD)?.parse::<u64>().ok()?.checked_mul(TICK_MS)
+}
+
+/// Watches `core` from the calling thread, which is pinned there: spinning, or waking up each `wake_ns`. `is_over` ends it early.
+pub fn watch_core(core: usize, asked: &Asked, wake_ns: Option<u64>, is_over: &AtomicBool) -> Watched {
+    let look = || Counts::read(&Root::live(), core);
+    let is_over = || is_over.load(Ordering::Relaxed);
+    match wake_ns {
+        Some(interval_ns) => watch::wake(asked, interval_ns, monotonic_ns, sleep_until, look, is_over),
+        None => watch::spin(asked, monotonic_ns, look, is_over),
+    }
+}
+
+/// Sleeps until a time of [`monotonic_ns`].
+fn sleep_until(until_ns: u64) {
+    let until = std::time::Duration::from_nanos(until_ns).into();
+    // A signal ends the sleep early; its handler has run, and the rest is slept.
+    while clock_nanosleep(ClockId::CLOCK_MONOTONIC, ClockNanosleepFlags::TIMER_ABSTIME, &until)
+        == Err(nix::errno::Errno::EINTR)
+    {}
 }
 
 /// Spins on the calling thread's core for `duration_ms` (at most [`DURATION_MS_MAX`]) and returns the gaps, in nanoseconds,
@@ -111,6 +143,21 @@ mod tests {
         assert_eq!(stolen(stat, None), Some(770));
         assert_eq!((stolen(stat, Some(0)), stolen(stat, Some(1))), (Some(700), Some(70)));
         assert_eq!((stolen(stat, Some(2)), stolen("cpu 1 2", None), stolen("", None)), (None, None, None));
+    }
+
+    #[test]
+    fn a_core_is_watched_either_way_for_as_long_as_asked() {
+        let asked = Asked { duration_ns: 20_000_000, threshold_ns: 1_000, causes_above_ns: 50_000 };
+        for wake_ns in [None, Some(1_000_000)] {
+            let start = monotonic_ns();
+            let found = watch_core(crate::pin::usable_cores()[0], &asked, wake_ns, &AtomicBool::new(false));
+            let elapsed = monotonic_ns() - start;
+            assert!(found.watched_ns + found.looking_ns >= asked.duration_ns && found.watched_ns <= elapsed);
+            assert_eq!((found.gaps.is_some(), found.readings > 0), (wake_ns.is_none(), true));
+            assert!(!found.waits.is_empty() && found.worst.len() <= watch::WORST_MAX);
+        }
+        let ended = watch_core(0, &Asked { duration_ns: u64::MAX, ..asked }, None, &AtomicBool::new(true));
+        assert_eq!(ended.readings, 1);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::prctl;
 use nix::unistd::Pid;
 use thread_priority::{
-    NormalThreadSchedulePolicy, RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
-    set_thread_priority_and_policy, thread_native_id,
+    NormalThreadSchedulePolicy, RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue,
+    ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
 };
 
 /// What the kernel keeps of a thread's name, in bytes.
@@ -129,7 +129,7 @@ pub struct GoesFirst(());
 impl Drop for GoesFirst {
     fn drop(&mut self) {
         // Who was let go first may always stand back. The crate sets a niceness along with the policy.
-        let _ = set_policy(ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other));
+        let _ = set_policy(ThreadPriority::Min, ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other));
         let _ = stand_level();
     }
 }
@@ -142,11 +142,25 @@ impl Drop for GoesFirst {
 /// # Errors
 /// What the kernel says: it needs CAP_SYS_NICE, or an RLIMIT_RTPRIO of 1.
 pub fn go_first() -> io::Result<GoesFirst> {
-    set_policy(ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo)).map(|()| GoesFirst(()))
+    set_fifo(ThreadPriority::Min)
 }
 
-fn set_policy(policy: ThreadSchedulePolicy) -> io::Result<()> {
-    set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy).map_err(|error| match error {
+/// The same at a priority of its own, from 1 to 99: it also goes before those of a lower one. The kernel's own threads for softirqs and
+/// interrupts run at 50 where it has such.
+///
+/// # Errors
+/// What the kernel says, as for [`go_first`], or that there is no such priority.
+pub fn go_first_at(priority: u8) -> io::Result<GoesFirst> {
+    let value = ThreadPriorityValue::try_from(priority).map_err(io::Error::other)?;
+    set_fifo(ThreadPriority::Crossplatform(value))
+}
+
+fn set_fifo(priority: ThreadPriority) -> io::Result<GoesFirst> {
+    set_policy(priority, ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo)).map(|()| GoesFirst(()))
+}
+
+fn set_policy(priority: ThreadPriority, policy: ThreadSchedulePolicy) -> io::Result<()> {
+    set_thread_priority_and_policy(thread_native_id(), priority, policy).map_err(|error| match error {
         thread_priority::Error::OS(number) => io::Error::from_raw_os_error(number),
         other => io::Error::other(other),
     })
@@ -232,6 +246,25 @@ mod tests {
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
             }
             assert_eq!(standing(), before);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_priority_is_one_of_the_kernels() {
+        thread::spawn(|| {
+            for none in [0, 100] {
+                assert!(go_first_at(none).is_err());
+            }
+            match go_first_at(7) {
+                Ok(_first) => {
+                    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+                    // Below zero by the priority and one more.
+                    assert_eq!(stat.rsplit(')').next().unwrap().split_whitespace().nth(18 - 3), Some("-8"));
+                }
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+            }
         })
         .join()
         .unwrap();

@@ -253,6 +253,14 @@ impl Root {
         self.extra("cpu-dma-latency", live::dma_latency)
     }
 
+    /// System management interrupts of a core since the start, where its model-specific registers can be read.
+    ///
+    /// # Errors
+    /// [`Unread`]: it takes root, the module `msr`, and an Intel processor.
+    pub fn firmware_interrupts(&self, core: usize) -> Result<String, Unread> {
+        self.extra(&format!("firmware-interrupts-{core}"), || live::firmware_interrupts(core))
+    }
+
     /// Threads that matter to a core plan, one a line: those of the kernel that may move, those pinned to less than all cores, and those
     /// of `names`. A line is `PROCESS kernel|user POLICY CORES LEADER NAME`, names with their white space as `_`. The kernel's own
     /// have no number, and one line for all workers of a pool.

@@ -14,6 +14,7 @@ mod follow_feed;
 mod generate;
 mod import;
 mod inspect;
+mod jitter;
 mod nic;
 mod replay;
 mod replay_bisect;
@@ -49,6 +50,7 @@ pub fn run(command: Command, services: &[Box<dyn AnyService>]) -> Result<(), Fai
         Command::Capture(args) => capture::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Jitter(args) => jitter::run(&args),
         Command::Nic(args) => nic::run(&args),
         Command::DemoAppliance(args) => demo::appliance(&args, services),
         Command::DemoFollower(args) => demo::follower(&args, services),

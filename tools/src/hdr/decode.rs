@@ -25,7 +25,7 @@ const DIGITS_MAX: u32 = 5;
 const VARINT_BYTES_MAX: usize = 9;
 
 /// Decodes the last field of an interval.
-pub(super) fn decode(text: &str) -> Result<Histogram<u64>, Reason> {
+pub(crate) fn decode(text: &str) -> Result<Histogram<u64>, Reason> {
     let bytes = STANDARD.decode(text).map_err(|_| Reason::Base64)?;
     let plain = match be32(&bytes, 0)? {
         COOKIE => bytes,

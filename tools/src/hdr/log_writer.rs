@@ -11,6 +11,13 @@ use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 /// The interval's longest is told in milliseconds, of nanoseconds, as those who read logs by eye are used to.
 const MAX_DIVISOR: f64 = 1e6;
 
+/// A histogram as it stands in an interval's line.
+pub(crate) fn encode(histogram: &Histogram<u64>) -> String {
+    let mut encoded = Vec::new();
+    V2DeflateSerializer::new().serialize(histogram, &mut encoded).expect("memory takes everything");
+    STANDARD.encode(encoded)
+}
+
 /// Writes one line an interval. What it writes is whole after each line, if `W` writes through.
 pub struct LogWriter<W: Write> {
     out: W,

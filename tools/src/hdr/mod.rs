@@ -20,12 +20,14 @@ mod log_writer;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use decode::decode;
 pub use error::{LogError, Reason};
 pub use hgrm::{Step, percentile_steps, write_percentiles};
 pub use latency::Latency;
 pub use log_reader::{Interval, LogReader};
 pub use log_summary::{LogSummary, Row};
 pub use log_writer::LogWriter;
+pub(crate) use log_writer::encode;
 
 /// The longest line of a log. A histogram of five digits in full use takes some MiB before it is compressed.
 pub const LINE_BYTES_MAX: usize = 4 << 20;

@@ -41,6 +41,7 @@ use crate::out;
 use crate::service::{AnyService, find};
 use driver::{Driver, End, Ended, Second, Setup};
 use out_dir::OutDir;
+pub(crate) use out_dir::empty_dir;
 pub use out_dir::{LATENCY_HLOG, SUMMARY_JSON};
 use session::Session;
 use summary::{Host, Summary};
@@ -189,7 +190,7 @@ fn client_epoch(realtime_ns: u64) -> u32 {
 }
 
 /// Set by Ctrl-C and its like; a second one ends the process.
-fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register_conditional_shutdown(signal, 1, flag.clone()).map_err(Failure::failed)?;

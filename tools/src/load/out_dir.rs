@@ -32,14 +32,7 @@ impl OutDir {
     /// # Errors
     /// Usage: it holds something, or can't be made.
     pub fn new(dir: &Path) -> Result<Self, Failure> {
-        let refused = |error: std::io::Error| Failure::usage(format!("{}: {error}", dir.display()));
-        fs::create_dir_all(dir).map_err(refused)?;
-        if fs::read_dir(dir).map_err(refused)?.next().is_some() {
-            return Err(Failure::usage(format!(
-                "{}: is not empty; --out takes a new or empty directory",
-                dir.display()
-            )));
-        }
+        empty_dir(dir)?;
         Ok(OutDir { dir: dir.to_owned(), log: None })
     }
 
@@ -90,6 +83,19 @@ impl OutDir {
         super::plots::write(&dir, summary, latency, jitter)?;
         Ok(dir)
     }
+}
+
+/// Makes `dir`, or takes it where it is empty.
+///
+/// # Errors
+/// Usage: it holds something, or can't be made.
+pub(crate) fn empty_dir(dir: &Path) -> Result<(), Failure> {
+    let refused = |error: std::io::Error| Failure::usage(format!("{}: {error}", dir.display()));
+    fs::create_dir_all(dir).map_err(refused)?;
+    if fs::read_dir(dir).map_err(refused)?.next().is_some() {
+        return Err(Failure::usage(format!("{}: is not empty; --out takes a new or empty directory", dir.display())));
+    }
+    Ok(())
 }
 
 fn failed(path: &Path, error: &std::io::Error) -> Failure {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -49,6 +50,18 @@ pub(super) fn dma_latency() -> Result<String, Unread> {
     let mut bytes = [0; 4];
     let read = fs::File::open("/dev/cpu_dma_latency").and_then(|mut file| file.read_exact(&mut bytes));
     read.map(|()| i32::from_ne_bytes(bytes).to_string()).map_err(|error| Unread::of(path, &error))
+}
+
+/// `MSR_SMI_COUNT` of Intel's processors since Nehalem (SDM volume 4); others refuse it.
+const SMI_COUNT: u64 = 0x34;
+
+pub(super) fn firmware_interrupts(core: usize) -> Result<String, Unread> {
+    let path = format!("dev/cpu/{core}/msr");
+    let mut bytes = [0; 8];
+    let read = fs::File::open(format!("/{path}")).and_then(|file| file.read_exact_at(&mut bytes, SMI_COUNT));
+    // The count is the lower half.
+    let count = u64::from_le_bytes(bytes) & u64::from(u32::MAX);
+    read.map(|()| count.to_string()).map_err(|error| Unread::of(&path, &error))
 }
 
 pub(super) fn threads(names: &[&str]) -> Result<String, Unread> {

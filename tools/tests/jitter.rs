@@ -1,0 +1,112 @@
+//! `ticktape jitter`, as an operator meets it: a table, a file of it, a later run beside that, and what can't be done.
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn jitter(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ticktape"));
+    command.arg("jitter").args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// A core that this process may use.
+fn core() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+    list.split([',', '-']).next().unwrap().to_owned()
+}
+
+#[test]
+fn a_spinning_core_is_told_of_and_a_later_run_stands_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (json, out) = (dir.path().join("jitter.json"), dir.path().join("out"));
+    let (json, out, core) = (json.to_str().unwrap(), out.to_str().unwrap(), core());
+    let options = ["--cores", &core, "--seconds", "1"];
+    let text = said(&jitter(&[&options[..], &["--json", json, "--out", out]].concat()));
+    for what in ["gaps  ", "waits  ", "ppm of the time", "watched  ", "came  "] {
+        assert!(text.contains(what), "{what}: {text}");
+    }
+    let report: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let found = &report["cores"][0];
+    let number = |key: &str| found[key].as_u64().unwrap();
+    assert_eq!((report["format"].as_str(), number("core").to_string()), (Some("ticktape jitter 1"), core.clone()));
+    assert!(number("watched_ns") + number("looking_ns") >= 1_000_000_000, "{found}");
+    // The kernel's clock ticks at least this often on a core that runs something, and each is an interrupt.
+    assert!(!found["came"].as_array().unwrap().is_empty(), "{found}");
+    for longest in found["longest"].as_array().unwrap() {
+        let length = longest["length_ns"].as_u64().unwrap();
+        assert!(length > 1_000 && longest["came"].is_array() == (length > 50_000), "{longest}");
+        assert!(longest["unix_ns"].as_u64().unwrap() >= number("started_unix_ns"));
+    }
+    for file in ["waits.hgrm", "waits.hlog", "gaps.hgrm", "gaps.hlog"] {
+        assert!(fs::metadata(format!("{out}/core-{core}-{file}")).unwrap().len() > 100, "{file}");
+    }
+    let text = said(&jitter(&[&options[..], &["--compare", json]].concat()));
+    for what in ["waits then", "waits now", "gaps then", "  times", "ppm now"] {
+        assert!(text.contains(what), "{what}: {text}");
+    }
+    assert!(!text.contains("differs"), "{text}");
+    let text = said(&jitter(&[&options[..], &["--wake", "1000", "--compare", json]].concat()));
+    assert!(text.contains("late  ") && text.contains("differs        way: spinning"), "{text}");
+}
+
+#[test]
+fn a_core_that_sleeps_tells_how_late_it_woke_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("jitter.json");
+    said(&jitter(&["--cores", &core(), "--seconds", "1", "--wake", "1000", "--json", json.to_str().unwrap()]));
+    let report: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    let found = &report["cores"][0];
+    let number = |key: &str| found[key].as_u64().unwrap();
+    // Each time that it was to wake up it did, had missed, or was reading counters.
+    let looked = number("looking_ns") / 1_000_000 + found["longest"].as_array().unwrap().len() as u64;
+    let times = number("readings") + number("missed");
+    assert!((1_000 - looked.min(999)..=1_001).contains(&times), "{times} {found}");
+    assert!(found["gaps"].is_null() && found["waits"]["count"].as_u64() == Some(number("readings")), "{found}");
+}
+
+#[test]
+fn what_can_not_be_done_is_refused_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (garbage, other) = (file("garbage", "{\"format\": 1"), file("other", "{}"));
+    let core = core();
+    let json = dir.path().join("good.json");
+    said(&jitter(&["--cores", &core, "--seconds", "1", "--json", json.to_str().unwrap()]));
+    let mut report: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    report["cores"][0]["gaps_histogram"] = "HISTFAAA".into();
+    let damaged = file("damaged", &report.to_string());
+    report["format"] = "ticktape jitter 2".into();
+    let later = file("later", &report.to_string());
+    let full = dir.path().to_str().unwrap();
+    for (args, wrong) in [
+        (["--cores", "8191"], "core 8191 is not among those that this process may use"),
+        (["--cores", "x"], "no list of cores"),
+        (["--seconds", "0"], "0 is not in 1..=600"),
+        (["--fifo", "0"], "0 is not in 1..=99"),
+        (["--wake", "1"], "1 is not in 10..=1000000"),
+        (["--compare", "/no/such/file"], "/no/such/file"),
+        (["--compare", &garbage], "nothing that jitter --json wrote"),
+        (["--compare", &other], "nothing that jitter --json wrote"),
+        (["--compare", &damaged], "gaps:"),
+        (["--compare", &later], "\"ticktape jitter 2\""),
+        (["--json", "/no/such/dir/file"], "can't be written"),
+        (["--out", full], "is not empty"),
+    ] {
+        let output = jitter(&args);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+        assert!(errors.contains(wrong) && output.stdout.is_empty(), "{wrong}: {errors}");
+    }
+    assert_eq!(jitter(&["--together", "--one-by-one"]).status.code(), Some(2));
+}
