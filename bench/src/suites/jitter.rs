@@ -1,6 +1,8 @@
 //! What each usable core loses to the system while it does nothing but look at the clock: all of them at once, since an appliance
 //! spins on several.
 
+mod cyclictest;
+
 use std::thread;
 
 use hdrhistogram::Histogram;
@@ -69,6 +71,7 @@ pub fn run(options: &Options) -> Outcome {
         "every usable core at once, {seconds} s; a gap is the time between two readings of the clock, percentiles are of readings; \
          what the host took is from /proc/stat, in steps of 10 ms"
     ));
+    outcome.append(cyclictest::run(options));
     outcome
 }
 
