@@ -6,10 +6,11 @@
 //!                                      hop     what a cache line costs between two cores
 //!   root    where facts are read: this box, a directory, a recording
 //!   facts   what is known of it            doctor  what of that stands between it and an even latency
+//!                                          tune    settings changed for it, and given back
 //! ```
 //!
 //! Nothing here runs on a hot path but [`clock::monotonic_ns`] and [`clock::SpinClock`]. Everything reads the machine; only [`pin`] changes
-//! something, and only for the calling thread.
+//! something, for the calling thread, and [`tune`], where it is told to, for the box.
 //!
 //! Invariant: usable cores are those of the process as it started, however its threads are pinned later.
 
@@ -24,3 +25,4 @@ pub mod jitter;
 pub mod pin;
 pub mod root;
 mod spin_clock;
+pub mod tune;

@@ -6,10 +6,12 @@
 //!   recording.txt ─────────────────┘        └─► what was read, as a recording
 //! ```
 //!
-//! Invariant: nothing is ever written through a [`Root`].
+//! Invariant: nothing is ever written through a [`Root`]. What changes a box has a [`Settings`] in hand.
 
 mod live;
 mod recording;
+mod settings;
+mod unpack;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,6 +21,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 pub use recording::{Recording, RecordingError};
+pub use settings::{DirectorySettings, Settings};
 
 /// A file is read up to here: `/proc/interrupts` of a box with 1024 cores and 5000 interrupts, at eleven bytes each.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -172,6 +175,17 @@ impl Root {
         found
     }
 
+    /// A file's bytes, as they are; of a recording, which has texts, with the line's end that the kernel puts there. Not recorded.
+    ///
+    /// # Errors
+    /// [`Unread`].
+    pub fn bytes(&self, path: &str) -> Result<Vec<u8>, Unread> {
+        match &self.source {
+            Source::Directory { dir, .. } => bytes(path, &dir.join(path)),
+            Source::Recorded(recording) => recording.text(path).map(|text| format!("{text}\n").into_bytes()),
+        }
+    }
+
     /// The names in a directory, in order.
     ///
     /// # Errors
@@ -273,6 +287,10 @@ impl Root {
 }
 
 fn limited(name: &str, path: &Path) -> Result<String, Unread> {
+    bytes(name, path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn bytes(name: &str, path: &Path) -> Result<Vec<u8>, Unread> {
     let failed = |error: io::Error| Unread::of(name, &error);
     let file = File::open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.is_dir() {
@@ -283,7 +301,7 @@ fn limited(name: &str, path: &Path) -> Result<String, Unread> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(Unread::malformed(name, format!("more than {FILE_BYTES_MAX} bytes")));
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
 }
 
 fn names_in(name: &str, path: &Path) -> Result<Vec<String>, Unread> {

@@ -45,7 +45,7 @@ pub(super) enum Entry {
 /// What stands in the files of a box, as far as somebody asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
-    entries: Entries,
+    pub(super) entries: Entries,
 }
 
 /// Why a text is no recording.

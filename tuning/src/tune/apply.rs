@@ -1,0 +1,106 @@
+//! The changes, made.
+
+use super::{Change, Entry, Place, State, Store, TuneError, UndoFile};
+use crate::root::{Settings, Unread};
+
+/// What came of an apply.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// What has another value now, as the undo file has it.
+    pub changed: Vec<Entry>,
+    /// What the kernel refused, or took without effect; and what was left out as it may not be written to.
+    pub refused: Vec<Unread>,
+    /// What had the value already, as it was to be changed.
+    pub already: Vec<String>,
+    /// Whether an undo file of an earlier start of the box was in the way: its changes went with that.
+    pub has_dropped_earlier: bool,
+}
+
+/// Makes `changes`, in order, after all their old bytes are in the undo file and that is on the disk. The caller holds the box's lock.
+///
+/// Settings that can't be written to stop it before anything is changed; where it is to go on `partly`, they are left out.
+///
+/// # Errors
+/// [`TuneError`]: nothing was changed.
+pub fn apply(
+    settings: &dyn Settings,
+    store: &Store,
+    place: &Place,
+    changes: &[Change],
+    partly: bool,
+) -> Result<Applied, TuneError> {
+    let mut applied = Applied { has_dropped_earlier: make_way(store, place)?, ..Applied::default() };
+    let mut entries = Vec::new();
+    let mut barred = Vec::new();
+    for change in changes {
+        match fresh(settings, change) {
+            Ok(Some(entry)) => entries.push(entry),
+            Ok(None) => applied.already.push(change.path.clone()),
+            Err(unread) => barred.push(unread),
+        }
+    }
+    if !barred.is_empty() && !partly {
+        return Err(TuneError::NotWritable(barred));
+    }
+    applied.refused = barred;
+    if entries.is_empty() {
+        return Ok(applied);
+    }
+    let mut file = UndoFile { root: place.root.clone(), boot: place.boot.clone(), state: State::Applying, entries };
+    store.save(&file)?;
+    let mut said = Vec::new();
+    for entry in &file.entries {
+        said.push(settings.write(&entry.path, entry.new.as_bytes()).err());
+    }
+    let mut said = said.into_iter();
+    // What stands as it stood needs no undoing. Read only now, as one setting may move another.
+    file.entries.retain_mut(|entry| {
+        let error = said.next().flatten();
+        entry.stands = settings.read(&entry.path).ok();
+        let is_changed = entry.stands.as_ref() != Some(&entry.old);
+        if let Some(error) = error {
+            applied.refused.push(error);
+        } else if !is_changed {
+            applied.refused.push(Unread::malformed(&entry.path, format!("took {} without effect", entry.new)));
+        }
+        is_changed
+    });
+    file.state = State::Applied;
+    if file.entries.is_empty() {
+        store.remove()?;
+    } else {
+        store.save(&file)?;
+    }
+    applied.changed = file.entries;
+    Ok(applied)
+}
+
+/// Refuses where an undo file stands; one of an earlier start of the box tells of nothing that is still so.
+fn make_way(store: &Store, place: &Place) -> Result<bool, TuneError> {
+    let Some(file) = store.load()? else { return Ok(false) };
+    if file.root != place.root {
+        return Err(TuneError::OtherRoot { path: store.path().to_owned(), root: file.root });
+    }
+    if file.boot == place.boot {
+        return Err(TuneError::Standing(store.path().to_owned()));
+    }
+    store.remove()?;
+    Ok(true)
+}
+
+/// A change with the bytes that are to be remembered, which are those of now; `None` where nothing is left to do.
+fn fresh(settings: &dyn Settings, change: &Change) -> Result<Option<Entry>, Unread> {
+    let old = settings.read(&change.path)?;
+    if change.form.says(&old, &change.new) {
+        return Ok(None);
+    }
+    settings.may_write(&change.path)?;
+    Ok(Some(Entry {
+        path: change.path.clone(),
+        check: change.check.to_owned(),
+        form: change.form,
+        old,
+        new: change.new.clone(),
+        stands: None,
+    }))
+}

@@ -1,0 +1,1 @@
+//! The recorded boxes: what would be changed there, and why.

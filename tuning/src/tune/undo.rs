@@ -1,0 +1,116 @@
+//! Everything as it was.
+
+use super::{Entry, Form, Place, Store, TuneError, UndoFile};
+use crate::root::{Settings, Unread};
+
+/// A setting that somebody else changed since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Theirs {
+    /// What was remembered of it.
+    pub entry: Entry,
+    /// What it has now.
+    pub now: Vec<u8>,
+}
+
+/// What came of an undo.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Undone {
+    /// What has its old bytes again, the last changed first.
+    pub restored: Vec<String>,
+    /// What had them all along.
+    pub untouched: Vec<String>,
+    /// What somebody else changed since: left as it is.
+    pub theirs: Vec<Theirs>,
+    /// What is not there any more.
+    pub gone: Vec<String>,
+    /// What did not take its old value.
+    pub failed: Vec<Unread>,
+    /// Whether the box was started again since: then nothing was to be done.
+    pub is_of_earlier_start: bool,
+    /// Whether the undo file is gone: all is done.
+    pub is_done: bool,
+}
+
+/// Gives every setting of the undo file its old bytes back, in reverse order, and takes the file away once all of them are read back. May be
+/// done again after it was killed at any point, or apply was. The caller holds the box's lock.
+///
+/// With `force` also what somebody else changed since.
+///
+/// # Errors
+/// [`TuneError`]: nothing was touched.
+pub fn undo(settings: &dyn Settings, store: &Store, place: &Place, force: bool) -> Result<Undone, TuneError> {
+    let file = own(store, place)?;
+    let mut undone = Undone { is_of_earlier_start: file.boot != place.boot, ..Undone::default() };
+    if !undone.is_of_earlier_start {
+        restore(settings, &file, force, &mut undone);
+        verify(settings, &file, &mut undone);
+    }
+    if undone.theirs.is_empty() && undone.failed.is_empty() {
+        store.remove()?;
+        undone.is_done = true;
+    }
+    Ok(undone)
+}
+
+/// The undo file, if it is of this box.
+pub(super) fn own(store: &Store, place: &Place) -> Result<UndoFile, TuneError> {
+    let file = store.load()?.ok_or_else(|| TuneError::NoUndoFile(store.path().to_owned()))?;
+    if file.root == place.root {
+        Ok(file)
+    } else {
+        Err(TuneError::OtherRoot { path: store.path().to_owned(), root: file.root })
+    }
+}
+
+fn restore(settings: &dyn Settings, file: &UndoFile, force: bool, undone: &mut Undone) {
+    for entry in file.entries.iter().rev() {
+        let now = match settings.read(&entry.path) {
+            Ok(now) => now,
+            Err(unread) if unread.is_missing() => {
+                undone.gone.push(entry.path.clone());
+                continue;
+            }
+            Err(unread) => {
+                undone.failed.push(unread);
+                continue;
+            }
+        };
+        if now == entry.old {
+            undone.untouched.push(entry.path.clone());
+        } else if entry.is_ours(&now) || force {
+            match put_back(settings, entry) {
+                Ok(()) => undone.restored.push(entry.path.clone()),
+                Err(unread) => undone.failed.push(unread),
+            }
+        } else {
+            undone.theirs.push(Theirs { entry: entry.clone(), now });
+        }
+    }
+}
+
+fn put_back(settings: &dyn Settings, entry: &Entry) -> Result<(), Unread> {
+    settings.write(&entry.path, &entry.form.written_as(&entry.old))?;
+    // In a directory that is laid out as a box the whole line stands in the file; a kernel refuses it.
+    if entry.form == Form::Choice && settings.read(&entry.path)? != entry.old {
+        let _ = settings.write(&entry.path, &entry.old);
+    }
+    Ok(())
+}
+
+/// Whether bytes are those of before. The words beside the chosen one are the kernel's: a scheduler may have been loaded meanwhile.
+fn is_as_before(entry: &Entry, now: &[u8]) -> bool {
+    let word = entry.form.written_as(&entry.old);
+    now == entry.old || entry.form == Form::Choice && entry.form.says(now, &String::from_utf8_lossy(&word))
+}
+
+/// Reads back what should have its old bytes. At the end, as one setting may move another.
+fn verify(settings: &dyn Settings, file: &UndoFile, undone: &mut Undone) {
+    for entry in &file.entries {
+        let is_to_be = undone.restored.contains(&entry.path) || undone.untouched.contains(&entry.path);
+        if is_to_be && !settings.read(&entry.path).is_ok_and(|now| is_as_before(entry, &now)) {
+            undone.restored.retain(|path| *path != entry.path);
+            undone.untouched.retain(|path| *path != entry.path);
+            undone.failed.push(Unread::malformed(&entry.path, "does not read as it did before"));
+        }
+    }
+}
