@@ -7,6 +7,7 @@ mod jitter;
 mod load;
 mod replay;
 mod top;
+mod tune;
 
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub use jitter::JitterArgs;
 pub use load::{LoadArgs, ReportArgs};
 pub use replay::{Place, ReplayArgs, Speed};
 pub use top::TopArgs;
+pub use tune::{TuneApplyArgs, TuneArgs, TuneCommand, TunePlanArgs, TuneStateArgs, TuneUndoArgs};
 
 /// A deterministic service with a total order, a durable journal and replicas.
 #[derive(Parser)]
@@ -93,6 +95,8 @@ pub enum Command {
     /// they can be read) is looked up at the beginning, at the end, and after one of the longest gaps so far: never while spinning. What that takes is no gap, and is
     /// told by itself. Ctrl-C ends it early, with its report.
     Jitter(JitterArgs),
+    /// Change what doctor warns of and can change at run time, and give it back: plan, apply, check, undo
+    Tune(TuneArgs),
     /// Look into this host's network interfaces
     Nic(NicArgs),
     /// The demo's appliance

@@ -232,4 +232,4 @@ fn size(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -22,7 +22,9 @@
 mod apply;
 pub mod changes;
 mod check;
+pub mod cores;
 mod form;
+pub mod review;
 mod settings;
 mod store;
 mod undo;

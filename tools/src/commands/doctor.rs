@@ -1,6 +1,6 @@
 //! `ticktape doctor`: what stands between this box and an even latency.
 
-mod plan;
+pub mod plan;
 
 use std::fs;
 

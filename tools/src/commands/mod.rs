@@ -26,6 +26,7 @@ mod run;
 mod state;
 mod top;
 mod top_screen;
+mod tune;
 mod verify;
 
 use crate::args::Command;
@@ -51,6 +52,7 @@ pub fn run(command: Command, services: &[Box<dyn AnyService>]) -> Result<(), Fai
         Command::Top(args) => top::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Jitter(args) => jitter::run(&args),
+        Command::Tune(args) => tune::run(&args.command),
         Command::Nic(args) => nic::run(&args),
         Command::DemoAppliance(args) => demo::appliance(&args, services),
         Command::DemoFollower(args) => demo::follower(&args, services),

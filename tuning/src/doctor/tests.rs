@@ -5,13 +5,13 @@ use crate::root::{Recording, Root};
 use proptest::prelude::*;
 
 /// A box of `tuning/fixtures`.
-fn fixture(name: &str) -> Recording {
+pub(crate) fn fixture(name: &str) -> Recording {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("fixtures/{name}.txt"));
     std::fs::read_to_string(path).unwrap().parse().unwrap()
 }
 
 /// The plan that most of them are looked at with.
-fn plan() -> Plan {
+pub(crate) fn plan() -> Plan {
     Plan {
         critical: vec![4, 5, 6],
         spinning: vec![4, 5, 6],
@@ -45,7 +45,7 @@ fn table(report: &Report) -> String {
     report.outcomes().iter().map(line).collect()
 }
 
-fn boxes() -> [(&'static str, Plan); 6] {
+pub(crate) fn boxes() -> [(&'static str, Plan); 6] {
     let container = Plan {
         critical: vec![8, 9],
         spinning: Vec::new(),
@@ -91,7 +91,7 @@ fn a_tuned_box_has_nothing_wrong() {
 }
 
 /// Ten mistakes, each alone in a box that is otherwise as it should be, and the check that has to find it.
-const MISTAKES: [(&str, Verdict, &str); 10] = [
+pub(crate) const MISTAKES: [(&str, Verdict, &str); 10] = [
     ("cores-isolated", Verdict::Bad, "== sys/devices/system/cpu/isolated\n4,6-7\n"),
     (
         "interrupts-nic",
@@ -165,7 +165,7 @@ fn there_are_checks_of_every_group_with_names_of_their_own() {
 }
 
 /// Every check can say no: over all boxes and mistakes, and these besides, each has warned once at least.
-const OTHERS: &[&str] = &[
+pub(crate) const OTHERS: &[&str] = &[
     "== sys/devices/system/cpu/cpu4/cache/index3/shared_cpu_list\n4\n== sys/devices/system/node/node0/cpulist\n0-3,5-15\n== sys/devices/system/node/node1/cpulist\n4,16-31\n",
     "== sys/devices/system/node/node0/cpulist\n0-3\n== sys/devices/system/node/node1/cpulist\n4-31\n== sys/devices/system/cpu/intel_pstate/no_turbo\n1\n",
     "== sys/kernel/mm/transparent_hugepage/defrag\n[always] defer never\n== sys/kernel/mm/ksm/run\n1\n== proc/sys/vm/zone_reclaim_mode\n1\n",

@@ -108,5 +108,5 @@ impl Settings for DirectorySettings {
 fn is_kernels(file: &File) -> bool {
     const PROC: i64 = 0x9fa0;
     const SYS: i64 = 0x6265_6572;
-    rustix::fs::fstatfs(file).is_ok_and(|stat| [PROC, SYS].contains(&(stat.f_type as i64)))
+    rustix::fs::fstatfs(file).is_ok_and(|stat| [PROC, SYS].contains(&stat.f_type))
 }

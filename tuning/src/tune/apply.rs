@@ -1,12 +1,12 @@
 //! The changes, made.
 
-use super::{Change, Entry, Place, State, Store, TuneError, UndoFile};
+use super::{Change, Entry, Form, Place, State, Store, TuneError, UndoFile};
 use crate::root::{Settings, Unread};
 
 /// What came of an apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// What has another value now, as the undo file has it.
+    /// What has another value now, and what that may move, as the undo file has it.
     pub changed: Vec<Entry>,
     /// What the kernel refused, or took without effect; and what was left out as it may not be written to.
     pub refused: Vec<Unread>,
@@ -35,6 +35,7 @@ pub fn apply(
     for change in changes {
         match fresh(settings, change) {
             Ok(Some(entry)) => entries.push(entry),
+            Ok(None) if change.form == Form::Kept => {}
             Ok(None) => applied.already.push(change.path.clone()),
             Err(unread) => barred.push(unread),
         }
@@ -42,29 +43,38 @@ pub fn apply(
     if !barred.is_empty() && !partly {
         return Err(TuneError::NotWritable(barred));
     }
-    applied.refused = barred;
-    if entries.is_empty() {
+    if entries.iter().all(|entry| entry.form == Form::Kept) {
+        applied.refused = barred;
         return Ok(applied);
     }
     let mut file = UndoFile { root: place.root.clone(), boot: place.boot.clone(), state: State::Applying, entries };
     store.save(&file)?;
     let mut said = Vec::new();
     for entry in &file.entries {
-        said.push(settings.write(&entry.path, entry.new.as_bytes()).err());
+        let is_kept = entry.form == Form::Kept;
+        said.push(if is_kept { None } else { settings.write(&entry.path, entry.new.as_bytes()).err() });
     }
-    let mut said = said.into_iter();
+    let mut said = said.into_iter().rev();
+    let mut is_next_changed = false;
+    file.entries.reverse();
     // What stands as it stood needs no undoing. Read only now, as one setting may move another.
     file.entries.retain_mut(|entry| {
         let error = said.next().flatten();
         entry.stands = settings.read(&entry.path).ok();
+        if entry.form == Form::Kept {
+            // The way back may move it, also where the way there did not.
+            return is_next_changed;
+        }
         let is_changed = entry.stands.as_ref() != Some(&entry.old);
         if let Some(error) = error {
             applied.refused.push(error);
         } else if !is_changed {
             applied.refused.push(Unread::malformed(&entry.path, format!("took {} without effect", entry.new)));
         }
+        is_next_changed = is_changed;
         is_changed
     });
+    file.entries.reverse();
     file.state = State::Applied;
     if file.entries.is_empty() {
         store.remove()?;
@@ -72,6 +82,8 @@ pub fn apply(
         store.save(&file)?;
     }
     applied.changed = file.entries;
+    applied.refused.extend(barred.into_iter().rev());
+    applied.refused.reverse();
     Ok(applied)
 }
 
@@ -91,10 +103,14 @@ fn make_way(store: &Store, place: &Place) -> Result<bool, TuneError> {
 /// A change with the bytes that are to be remembered, which are those of now; `None` where nothing is left to do.
 fn fresh(settings: &dyn Settings, change: &Change) -> Result<Option<Entry>, Unread> {
     let old = settings.read(&change.path)?;
-    if change.form.says(&old, &change.new) {
+    if change.form != Form::Kept && change.form.says(&old, &change.new) {
         return Ok(None);
     }
-    settings.may_write(&change.path)?;
+    match settings.may_write(&change.path) {
+        // What can't be written to can't be put back either.
+        Err(_) if change.form == Form::Kept => return Ok(None),
+        may_write => may_write?,
+    }
     Ok(Some(Entry {
         path: change.path.clone(),
         check: change.check.to_owned(),

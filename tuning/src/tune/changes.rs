@@ -1,7 +1,7 @@
 //! What this box needs for this plan: the rows of the table that a check asks for.
 
-use super::Change;
-use super::settings::{SETTINGS, Situation};
+use super::settings::{SETTINGS, Situation, moved_by};
+use super::{Change, Form};
 use crate::doctor::{Outcome, Plan, Report, Verdict, checks};
 use crate::facts::Facts;
 use crate::facts::cpu_list::{common, without};
@@ -26,7 +26,7 @@ impl Selection {
         }
     }
 
-    fn has(&self, id: &str) -> bool {
+    pub(super) fn has(&self, id: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.iter().any(|wanted| wanted == id))
             && !self.skip.iter().any(|skip| skip == id)
     }
@@ -61,6 +61,16 @@ pub fn propose<'a>(root: &Root, facts: &Facts, plan: &Plan, report: &'a Report, 
             match root.bytes(&path) {
                 Ok(old) if setting.form.says(&old, &new) => {}
                 Ok(old) => {
+                    for kept in moved_by(root, &path) {
+                        // What can't be read has no value to put back.
+                        if let Ok(old) = root.bytes(&kept)
+                            && !changes.iter().any(|change| change.path == kept)
+                        {
+                            let new = String::from_utf8_lossy(&old).trim().to_owned();
+                            let why = "the next setting moves it: it is put back after that";
+                            changes.push(Change { path: kept, check: setting.check, form: Form::Kept, old, new, why });
+                        }
+                    }
                     changes.push(Change { path, check: setting.check, form: setting.form, old, new, why: setting.why })
                 }
                 Err(error) => unread.push(error),

@@ -1,7 +1,7 @@
 //! Whether what was applied still stands.
 
 use super::undo::own;
-use super::{Entry, Place, State, Store, TuneError};
+use super::{Entry, Form, Place, State, Store, TuneError};
 use crate::root::Settings;
 
 /// A setting that does not stand as apply left it.
@@ -40,7 +40,8 @@ impl Standing {
 pub fn check(settings: &dyn Settings, store: &Store, place: &Place) -> Result<Standing, TuneError> {
     let file = own(store, place)?;
     let mut drifted = Vec::new();
-    for entry in &file.entries {
+    let changed: Vec<&Entry> = file.entries.iter().filter(|entry| entry.form != Form::Kept).collect();
+    for &entry in &changed {
         let now = settings.read(&entry.path).ok();
         let stands =
             now.as_ref().is_some_and(|now| entry.stands.as_ref() == Some(now) || entry.form.says(now, &entry.new));
@@ -48,6 +49,6 @@ pub fn check(settings: &dyn Settings, store: &Store, place: &Place) -> Result<St
             drifted.push(Drift { entry: entry.clone(), now });
         }
     }
-    let standing = file.entries.len() - drifted.len();
+    let standing = changed.len() - drifted.len();
     Ok(Standing { standing, drifted, state: file.state, is_of_earlier_start: file.boot != place.boot })
 }

@@ -15,11 +15,13 @@ pub enum Form {
     Mask,
     /// A number that the kernel comes as near to as it can: pages that it has to find first.
     Count,
+    /// A word or a number that nobody changes, but that the next setting moves when it is changed: it is put back after that.
+    Kept,
 }
 
 impl Form {
     /// All of them.
-    pub const ALL: [Form; 5] = [Form::Word, Form::Choice, Form::List, Form::Mask, Form::Count];
+    pub const ALL: [Form; 6] = [Form::Word, Form::Choice, Form::List, Form::Mask, Form::Count, Form::Kept];
 
     /// As it stands in files.
     pub const fn name(self) -> &'static str {
@@ -29,6 +31,7 @@ impl Form {
             Form::List => "list",
             Form::Mask => "mask",
             Form::Count => "count",
+            Form::Kept => "kept",
         }
     }
 
@@ -51,7 +54,7 @@ impl Form {
         let text = String::from_utf8_lossy(bytes);
         let text = text.trim();
         match self {
-            Form::Word | Form::Count => text == value.trim(),
+            Form::Word | Form::Count | Form::Kept => text == value.trim(),
             Form::Choice => chosen(text) == value.trim(),
             Form::List => same(cpu_list::list(text), cpu_list::list(value)),
             Form::Mask => same(cpu_list::mask(text), cpu_list::mask(value)),

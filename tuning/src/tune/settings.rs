@@ -217,6 +217,21 @@ pub(super) const SETTINGS: &[Setting] = &[
     },
 ];
 
+/// What the kernel moves by itself when the setting at `path` is written.
+pub(super) fn moved_by(root: &Root, path: &str) -> Vec<String> {
+    // A scheduler brings a depth of its own, and its settings leave with it.
+    if let Some(queue) = path.strip_suffix("/scheduler").filter(|queue| queue.starts_with("sys/block/")) {
+        let names = root.names(&format!("{queue}/iosched")).unwrap_or_default();
+        let own = names.iter().map(|name| format!("{queue}/iosched/{name}"));
+        return own.chain([format!("{queue}/nr_requests")]).collect();
+    }
+    // Starting khugepaged anew may raise the memory that is kept free.
+    if path.starts_with("sys/kernel/mm/transparent_hugepage/") {
+        return vec!["proc/sys/vm/min_free_kbytes".to_owned()];
+    }
+    Vec::new()
+}
+
 fn sysctl(name: &str, value: &str) -> Wanted {
     (format!("proc/sys/{name}"), value.to_owned())
 }

@@ -19,6 +19,9 @@ pub(super) const STAT: &str = "proc/sys/vm/stat_interval";
 pub(super) const AFFINITY: &str = "proc/irq/36/smp_affinity_list";
 pub(super) const DEFAULT: &str = "proc/irq/default_smp_affinity";
 pub(super) const PAGES: &str = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+pub(super) const SCHEDULER: &str = "sys/block/vda/queue/scheduler";
+pub(super) const DEPTH: &str = "sys/block/vda/queue/nr_requests";
+pub(super) const OWN: &str = "sys/block/vda/queue/iosched/fifo_batch";
 const BOOT: &str = "proc/sys/kernel/random/boot_id";
 
 /// Twelve settings, of every form: path, form, bytes, and what they are to be given.
@@ -32,7 +35,7 @@ pub(super) const SETTINGS: [(&str, Form, &str, &str); 12] = [
     ("proc/sys/kernel/numa_balancing", Form::Word, "1\n", "0"),
     ("proc/sys/kernel/watchdog_cpumask", Form::List, "0-3\n", "0-1"),
     ("sys/devices/virtual/workqueue/cpumask", Form::Mask, "0000000f\n", "00000003"),
-    ("sys/block/vda/queue/scheduler", Form::Choice, "none [mq-deadline] kyber bfq \n", "none"),
+    (SCHEDULER, Form::Choice, "none [mq-deadline] kyber bfq \n", "none"),
     ("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", Form::Word, "schedutil\n", "performance"),
     ("proc/sys/net/core/rmem_max", Form::Word, "212992\n", "4194304"),
 ];
@@ -82,11 +85,25 @@ impl Kernel {
         Place::of(self.dir.display().to_string(), self)
     }
 
+    /// A scheduler comes with a depth and settings of its own, as they are by default.
+    fn change_scheduler(&self, answer: &str) {
+        if !self.dir.join(DEPTH).exists() {
+            return;
+        }
+        let has_own = answer.contains("[mq-deadline]");
+        put(&self.dir, DEPTH, if has_own { "256\n" } else { "128\n" });
+        if has_own {
+            put(&self.dir, OWN, "16\n");
+        } else if self.dir.join(OWN).exists() {
+            fs::remove_file(self.dir.join(OWN)).unwrap();
+        }
+    }
+
     fn answer(&self, form: Form, path: &str, value: &str) -> Option<String> {
         let now = String::from_utf8(self.read(path).unwrap()).unwrap();
         let value = value.trim();
         Some(match form {
-            Form::Word => format!("{value}\n"),
+            Form::Word | Form::Kept => format!("{value}\n"),
             Form::Choice => {
                 let mut words: Vec<String> = now.split(' ').map(|word| word.replace(['[', ']'], "")).collect();
                 let chosen = words.iter_mut().find(|word| word.trim() == value)?;
@@ -131,6 +148,9 @@ impl Settings for Kernel {
             Some(form) => self.answer(*form, path, &value).ok_or_else(refused)?,
             None => value,
         };
+        if path == SCHEDULER {
+            self.change_scheduler(&answer);
+        }
         self.files.write(path, answer.as_bytes())
     }
 }
@@ -284,4 +304,52 @@ fn a_box_that_was_started_again_has_nothing_to_undo() {
     let undone = undo(&kernel, &store, &kernel.place(), false).unwrap();
     assert!(undone.is_of_earlier_start && undone.is_done && undone.restored.is_empty());
     assert!(tree(&kernel.dir) == tuned && !store.path().exists());
+}
+
+/// The scheduler, and what it moves, which somebody had given values of his own.
+fn scheduler_and_its_own(kernel: &Kernel) -> Vec<Change> {
+    put(&kernel.dir, DEPTH, "512\n");
+    put(&kernel.dir, OWN, "4\n");
+    let root = crate::root::Root::open(&kernel.dir).unwrap();
+    let kept = settings::moved_by(&root, SCHEDULER);
+    assert_eq!(kept, [OWN, DEPTH]);
+    let kept = kept.into_iter().map(|path| {
+        let old = kernel.read(&path).unwrap();
+        let new = String::from_utf8(old.clone()).unwrap().trim().to_owned();
+        Change { path, check: "disk-scheduler", form: Form::Kept, old, new, why: "moved" }
+    });
+    kept.chain(changes().into_iter().filter(|change| change.path == SCHEDULER)).collect()
+}
+
+#[test]
+fn what_a_setting_moves_is_put_back_after_it() {
+    let (kernel, store, _dir) = fresh();
+    let changes = scheduler_and_its_own(&kernel);
+    let before = tree(&kernel.dir);
+    let applied = apply(&kernel, &store, &kernel.place(), &changes, false).unwrap();
+    assert_eq!((applied.changed.len(), applied.refused.len()), (3, 0), "{applied:?}");
+    assert_eq!(kernel.read(DEPTH).unwrap(), b"128\n");
+    assert!(check(&kernel, &store, &kernel.place()).unwrap().is_whole());
+    let undone = undo(&kernel, &store, &kernel.place(), false).unwrap();
+    assert!(undone.is_done, "{undone:?}");
+    assert_eq!(undone.restored, [SCHEDULER, DEPTH, OWN]);
+    assert_eq!(tree(&kernel.dir), before);
+}
+
+#[test]
+fn what_a_setting_would_move_is_left_alone_where_that_is_refused_or_somebodys() {
+    let (mut kernel, store, _dir) = fresh();
+    let changes = scheduler_and_its_own(&kernel);
+    let before = tree(&kernel.dir);
+    kernel.refuses.insert(SCHEDULER.to_owned());
+    let applied = apply(&kernel, &store, &kernel.place(), &changes, false).unwrap();
+    assert_eq!((applied.changed.len(), applied.refused.len()), (0, 1));
+    assert!(!store.path().exists() && tree(&kernel.dir) == before);
+    kernel.refuses.clear();
+    apply(&kernel, &store, &kernel.place(), &changes, false).unwrap();
+    kernel.write(SCHEDULER, b"bfq").unwrap();
+    put(&kernel.dir, DEPTH, "77\n");
+    let undone = undo(&kernel, &store, &kernel.place(), false).unwrap();
+    assert_eq!((undone.theirs.len(), undone.restored.len(), undone.is_done), (1, 0, false));
+    assert_eq!(kernel.read(DEPTH).unwrap(), b"77\n");
 }

@@ -63,7 +63,14 @@ pub(super) fn own(store: &Store, place: &Place) -> Result<UndoFile, TuneError> {
 }
 
 fn restore(settings: &dyn Settings, file: &UndoFile, force: bool, undone: &mut Undone) {
+    // Whether the setting that moves those before it has its old bytes again.
+    let mut is_next_back = false;
     for entry in file.entries.iter().rev() {
+        let is_kept = entry.form == Form::Kept;
+        if is_kept && !is_next_back {
+            continue;
+        }
+        is_next_back = is_kept;
         let now = match settings.read(&entry.path) {
             Ok(now) => now,
             Err(unread) if unread.is_missing() => {
@@ -76,10 +83,14 @@ fn restore(settings: &dyn Settings, file: &UndoFile, force: bool, undone: &mut U
             }
         };
         if now == entry.old {
+            is_next_back = true;
             undone.untouched.push(entry.path.clone());
-        } else if entry.is_ours(&now) || force {
+        } else if is_kept || entry.is_ours(&now) || force {
             match put_back(settings, entry) {
-                Ok(()) => undone.restored.push(entry.path.clone()),
+                Ok(()) => {
+                    is_next_back = true;
+                    undone.restored.push(entry.path.clone());
+                }
                 Err(unread) => undone.failed.push(unread),
             }
         } else {

@@ -127,7 +127,7 @@ impl fmt::Display for UndoFile {
             }
             text.push('\n');
         }
-        write!(f, "{text}crc32c {:08x}\n", crc32c::crc32c(text.as_bytes()))
+        writeln!(f, "{text}crc32c {:08x}", crc32c::crc32c(text.as_bytes()))
     }
 }
 
@@ -139,8 +139,9 @@ impl FromStr for UndoFile {
             return Err(UndoFileError::Foreign);
         }
         let body = checked(text)?;
-        let mut lines =
-            Lines { lines: body.lines().enumerate().skip(1).filter(is_written as fn(&_) -> _).peekable(), last: 1 };
+        let written: Vec<(usize, &str)> =
+            body.lines().enumerate().skip(1).filter(|(_, line)| !line.is_empty()).collect();
+        let mut lines = Lines { lines: written.into_iter().peekable(), last: 1 };
         let root = lines.text("root")?;
         let boot = lines.text("boot")?;
         let state = match lines.plain("state")? {
@@ -159,10 +160,6 @@ impl FromStr for UndoFile {
     }
 }
 
-fn is_written((_, line): &(usize, &str)) -> bool {
-    !line.is_empty()
-}
-
 /// The text before the checksum, if that is right.
 fn checked(text: &str) -> Result<&str, UndoFileError> {
     let whole = text.strip_suffix('\n').ok_or(UndoFileError::Cut)?;
@@ -173,10 +170,8 @@ fn checked(text: &str) -> Result<&str, UndoFileError> {
     if is_right { Ok(body) } else { Err(UndoFileError::Edited) }
 }
 
-type Numbered<'a> = std::iter::Enumerate<std::str::Lines<'a>>;
-
 struct Lines<'a> {
-    lines: std::iter::Peekable<std::iter::Filter<std::iter::Skip<Numbered<'a>>, fn(&(usize, &'a str)) -> bool>>,
+    lines: std::iter::Peekable<std::vec::IntoIter<(usize, &'a str)>>,
     last: usize,
 }
 

@@ -94,7 +94,7 @@ fn interface_of(root: &Root, config: &ApplianceConfig) -> Option<String> {
 }
 
 /// The first interface with a card behind it that is up.
-fn card(root: &Root) -> Option<String> {
+pub fn card(root: &Root) -> Option<String> {
     let names = root.names("sys/class/net").ok()?;
     let is_up = |name: &&String| {
         let at = format!("sys/class/net/{name}");

@@ -1,0 +1,141 @@
+//! Which cores a box's topology offers to stages.
+//!
+//! Threads that spin want cores of their own: one hardware thread of a physical core each, within one last-level cache, on the node of card and
+//! disk, isolated where any are, never core 0, and never a core that the disk's interrupts come to. Everything else runs on the others.
+
+use std::collections::BTreeMap;
+
+use crate::facts::cpu_list::{CoreSet, common, sorted, union, without};
+use crate::facts::{Facts, Known};
+use crate::pin;
+use crate::root::Unread;
+
+/// An appliance has no more threads that are worth a core.
+const STAGES_MAX: usize = 4;
+
+/// What is proposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The stages' cores, one thread each. Empty where the box is too small to give any away: then the appliance's own plan is as good.
+    pub stages: CoreSet,
+    /// Whether these may spin.
+    pub may_spin: bool,
+    /// Why these, a line each.
+    pub why: Vec<String>,
+}
+
+/// Chooses cores for an appliance's stages.
+///
+/// # Errors
+/// [`Unread`] where the topology can't be told.
+pub fn choose(facts: &Facts) -> Known<Choice> {
+    let usable = usable(facts)?;
+    let physical = physical(facts, &usable);
+    let first = siblings(facts, 0);
+    let candidates = without(&physical, &first);
+    let mut why = Vec::new();
+    if candidates.len() < 2 {
+        why.push(format!(
+            "{} usable beside core 0, which is the kernel's: too few to give any away, so stages share what there is",
+            count(candidates.len())
+        ));
+        return Ok(Choice { stages: Vec::new(), may_spin: false, why });
+    }
+    let disk = disk_cores(facts);
+    let quiet = without(&candidates, &disk);
+    let struck = common(&candidates, &disk);
+    if !struck.is_empty() {
+        why.push(format!("the disk's interrupts come to {}: nothing spins there", pin::list(&struck)));
+    }
+    let isolated = common(&quiet, facts.cores.isolated.as_deref().unwrap_or_default());
+    let may_spin = quiet.len() >= 2;
+    let pool = match (isolated.len(), may_spin) {
+        (2.., _) => {
+            why.push(format!("isolated already: {}", pin::list(&isolated)));
+            isolated
+        }
+        (_, true) => quiet,
+        (_, false) => candidates,
+    };
+    let stages = best_group(facts, &pool, &mut why);
+    why.push("one hardware thread of each physical core, and never core 0: that is the kernel's".to_owned());
+    Ok(Choice { stages, may_spin, why })
+}
+
+fn count(cores: usize) -> String {
+    match cores {
+        0 => "no core is".to_owned(),
+        1 => "one core is".to_owned(),
+        cores => format!("{cores} cores are"),
+    }
+}
+
+/// Those that run and that a process may be put on. Isolated ones have to be asked for; so they are in nobody's mask.
+fn usable(facts: &Facts) -> Known<CoreSet> {
+    let online = facts.cores.online.as_ref().map_err(Unread::clone)?;
+    let allowed = match &facts.cores.cpuset {
+        Some(cpuset) => cpuset.clone(),
+        None => {
+            let own = facts.cores.allowed.as_ref().map_err(Unread::clone)?;
+            union(own, facts.cores.isolated.as_deref().unwrap_or_default())
+        }
+    };
+    Ok(common(online, &allowed))
+}
+
+/// A core and all hardware threads of its physical one.
+fn siblings(facts: &Facts, core: usize) -> CoreSet {
+    let known = facts.cores.places.get(&core).and_then(|place| place.siblings.clone().ok());
+    union(&known.unwrap_or_default(), &[core])
+}
+
+/// Of each physical core its first thread.
+fn physical(facts: &Facts, usable: &[usize]) -> CoreSet {
+    let is_first = |core: &&usize| siblings(facts, **core).iter().find(|other| usable.contains(other)) == Some(*core);
+    usable.iter().filter(is_first).copied().collect()
+}
+
+/// Where the disk's interrupts came and still go.
+fn disk_cores(facts: &Facts) -> CoreSet {
+    let all = facts.interrupts.devices.as_deref().unwrap_or_default();
+    let online = facts.cores.online.as_deref().unwrap_or_default();
+    let own = all.iter().filter(|interrupt| interrupt.is_of(&facts.disk.device));
+    sorted(own.flat_map(|interrupt| interrupt.strikes(online)).collect())
+}
+
+/// The nodes that card and disk hang on, where they tell.
+fn near_nodes(facts: &Facts) -> Vec<(String, usize)> {
+    let network = facts.network.as_ref().map(|network| (network.name.clone(), network.node.clone()));
+    let disk = facts.disk.name.clone().ok().map(|name| (name, facts.disk.node.clone()));
+    let node = |(name, node): (String, Known<i64>)| Some((name, usize::try_from(node.ok()?).ok()?));
+    network.into_iter().chain(disk).filter_map(node).collect()
+}
+
+/// Cores of one cache: near card and disk first, then of the cache with more of them, then the lowest.
+fn best_group(facts: &Facts, pool: &[usize], why: &mut Vec<String>) -> CoreSet {
+    let mut groups: BTreeMap<CoreSet, CoreSet> = BTreeMap::new();
+    for &core in pool {
+        let cache = facts.cores.places.get(&core).and_then(|place| place.l3.clone().ok()).unwrap_or_default();
+        groups.entry(cache).or_default().push(core);
+    }
+    let nodes = near_nodes(facts);
+    let node = |cores: &CoreSet| facts.cores.places.get(&cores[0]).and_then(|place| place.node);
+    let near = |cores: &CoreSet| nodes.iter().filter(|(_, near)| node(cores) == Some(*near)).count();
+    let large: Vec<(&CoreSet, &CoreSet)> = groups.iter().filter(|(_, cores)| cores.len() >= 2).collect();
+    let best = large.into_iter().min_by_key(|(_, cores)| {
+        (std::cmp::Reverse(near(cores)), std::cmp::Reverse(cores.len().min(STAGES_MAX)), cores[0])
+    });
+    let Some((cache, cores)) = best else {
+        why.push("no cache is shared by two of them".to_owned());
+        return pool.iter().copied().take(STAGES_MAX).collect();
+    };
+    if !cache.is_empty() {
+        why.push(format!("one last-level cache, that of cores {}", pin::list(cache)));
+    }
+    let devices: Vec<&str> =
+        nodes.iter().filter(|(_, near)| node(cores) == Some(*near)).map(|(name, _)| name.as_str()).collect();
+    if let (Some(node), false) = (node(cores), devices.is_empty()) {
+        why.push(format!("on node {node}, as {}", devices.join(" and ")));
+    }
+    cores.iter().copied().take(STAGES_MAX).collect()
+}
