@@ -106,7 +106,8 @@ fn values(subject: &Subject<'_>) -> Vec<(&'static str, Option<String>)> {
     let others = others(facts, plan);
     let list = |cores: &[usize]| (!cores.is_empty()).then(|| pin::list(&sorted(cores.to_vec())));
     let pages = plan.umem_bytes.div_ceil(HUGE_PAGE_BYTES);
-    let used = facts.memory.huge_pages.as_ref().map_or(0, |(free, all)| all - free.min(all));
+    // Never fewer than there are: others may want them, too.
+    let pages = facts.memory.huge_pages.as_ref().map_or(pages, |(free, all)| (*all).max(all - free.min(all) + pages));
     let ring = facts.network.as_ref().and_then(|network| network.rx_ring().ok());
     let capabilities = if plan.bypass_queue.is_some() { CAPABILITIES_XDP } else { CAPABILITIES };
     vec![
@@ -117,7 +118,7 @@ fn values(subject: &Subject<'_>) -> Vec<(&'static str, Option<String>)> {
         ("@QUEUE@", plan.bypass_queue.map(|queue| queue.to_string())),
         ("@RX_RING@", ring.map(|(max, _)| max.min(RX_RING).to_string())),
         ("@DISK@", facts.disk.name.clone().ok()),
-        ("@HUGE_PAGES@", Some((used + pages).to_string())),
+        ("@HUGE_PAGES@", Some(pages.to_string())),
         ("@SOCKET_BUFFER_BYTES@", Some(plan.socket_buffer_bytes.to_string())),
         ("@CAPABILITIES@", Some(capabilities.to_owned())),
         ("@DIRECTORY@", Some(plan.directory.display().to_string())),

@@ -203,6 +203,20 @@ fn reviewed(recording: &Recording, plan: &Plan) -> Vec<ReviewFile> {
 }
 
 #[test]
+fn pages_that_are_there_already_are_not_given_up_by_a_review() {
+    let huge = "== sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages\n100\n== sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages\n";
+    for (free, pages) in [(100, 100), (92, 100), (3, 105), (0, 108)] {
+        let recording = fixture("intel-tuned").with(&format!("{huge}{free}\n").parse().unwrap());
+        let (_, facts, report) = looked_at(&recording, &plan());
+        let answered = ["memory-huge-pages".to_owned()];
+        let (plan, selection) = (plan(), Selection::default());
+        let reviewed = files(&Subject { answered: &answered, ..subject(&facts, &plan, &report, &selection) });
+        let sysctl = reviewed.iter().find(|file| file.name.ends_with("sysctl.conf")).unwrap();
+        assert!(sysctl.text.contains(&format!("\nvm.nr_hugepages = {pages}\n")), "{free}: {}", sysctl.text);
+    }
+}
+
+#[test]
 fn what_is_generated_is_of_the_profiles_line_by_line() {
     for (recording, plan) in cases() {
         for ReviewFile { name, text } in reviewed(&recording, &plan) {
