@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use ticktape::feed::end_of_session;
+
 use super::tests::{MS, Port, Print, packet, session};
 use super::*;
 
@@ -249,6 +251,24 @@ fn a_lower_epoch_that_is_over_or_forged_changes_nothing() {
         print.run(Some(&port(number + 1)), 20);
     }
     assert!(print.events.iter().copied().eq(1..50) && print.notices.is_empty(), "{:?}", print.notices);
+}
+
+#[test]
+fn a_packet_of_epoch_0_in_which_the_port_is_asked_for_its_log_is_none_of_the_feed() {
+    let forged = [packet(0, 1, 1), packet(0, 1, 3), end_of_session(&session(0).encode(), 9).to_vec()];
+    // While it is listened to, and by whoever has heard nothing else yet.
+    for forged in &forged {
+        let mut print = printed(6, &port(1, 6, A));
+        let mut joining = Sessions::new(session(1).stream(), true);
+        for number in 6..60 {
+            print.hear(forged);
+            assert!(joining.on_packet(print.now, (Side::A, forged), None, |_| true).is_none());
+            assert!(joining.poll_probe(print.now).is_none(), "nobody is asked about it");
+            print.hear(&packet(1, number, number + 1));
+            print.run(Some(&port(1, number + 1, A)), 20);
+        }
+        assert!(print.events.iter().copied().eq(1..60) && print.notices.is_empty(), "{:?}", print.notices);
+    }
 }
 
 #[test]

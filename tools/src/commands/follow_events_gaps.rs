@@ -13,6 +13,7 @@
 use ticktape::Nanos;
 use ticktape::feed::{MoldPacket, MoldRequest, Side};
 
+use super::super::follow_events_sessions::led;
 use super::super::follow_events_words::{Loss, Out};
 use super::{SILENCE_NS, Stream, WINDOW_EVENTS, place};
 
@@ -248,7 +249,7 @@ impl Stream {
         let (name, sequence) = place(packet);
         let present = self.arbiter.session();
         let is_lower = |it: &super::FeedSession| it.stream() == present.stream() && it.epoch() < present.epoch();
-        if let Some(session) = super::FeedSession::parse(name).ok().filter(is_lower)
+        if let Some(session) = led(name).filter(is_lower)
             && self.lower.was_asked(now)
         {
             self.go_back(now, session, sequence);

@@ -12,7 +12,7 @@
 use std::net::SocketAddrV4;
 
 use ticktape::Nanos;
-use ticktape::feed::{FeedSession, MoldPacket, MoldRequest, Side, StreamName};
+use ticktape::feed::{FeedSession, LOG_EPOCH, MoldPacket, MoldRequest, SessionName, Side, StreamName};
 
 use super::follow_events_stream::{WINDOW_EVENTS, place};
 
@@ -77,6 +77,11 @@ pub struct Sessions {
     chance: u64,
 }
 
+/// The session of that name. In the name of epoch 0 the repair port is asked which log it serves; nobody leads it, and a packet of it is forged.
+pub fn led(name: &SessionName) -> Option<FeedSession> {
+    FeedSession::parse(name).ok().filter(|session| session.epoch() != LOG_EPOCH)
+}
+
 impl Sessions {
     /// Nothing was heard of a stream yet.
     pub const fn new(stream: u32, has_rewinder: bool) -> Self {
@@ -100,7 +105,7 @@ impl Sessions {
     ) -> Option<Found> {
         let packet = MoldPacket::parse(datagram).ok()?;
         let (name, sequence) = place(&packet);
-        let session = FeedSession::parse(name).ok()?;
+        let session = led(name)?;
         if session.stream() != self.stream {
             self.foreign = Some(session.stream());
             return None;

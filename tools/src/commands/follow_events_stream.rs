@@ -23,7 +23,7 @@ use ticktape::payload::Reign;
 
 use super::follow_events_log::{Came, LogGate, Told, Way};
 use super::follow_events_lower::Lower;
-use super::follow_events_sessions::{Found, Sessions};
+use super::follow_events_sessions::{Found, Sessions, led};
 use super::follow_events_words::Out;
 
 #[path = "follow_events_gaps.rs"]
@@ -209,12 +209,12 @@ impl Stream {
         }
         let Ok(packet) = MoldPacket::parse(datagram) else { return };
         let (name, sequence) = place(&packet);
-        match FeedSession::parse(name) {
-            Ok(session) if session == present => {
+        match led(name) {
+            Some(session) if session == present => {
                 self.heard_at = now;
                 self.pass(now, came, Way::Feed(side), datagram);
             }
-            Ok(session) if session.stream() == present.stream() && session.epoch() < present.epoch() => {
+            Some(session) if session.stream() == present.stream() && session.epoch() < present.epoch() => {
                 self.lower.on_packet(now, session, sequence, self.heard_at);
             }
             _ => {}
