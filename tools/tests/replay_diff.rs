@@ -8,7 +8,8 @@ use counter::Command;
 use journals::{CounterLog, Ran, on, three_segments, ticktape, write_snapshot};
 use serde_json::Value;
 use ticktape::machine::{Machine, StepLimits};
-use ticktape::{Encode, Kind};
+use ticktape::{Encode, Kind, Seq};
+use ticktape_journal::names;
 
 fn replay(dir: &Path, options: &[&str]) -> (Ran, Value) {
     let json = dir.with_extension("json");
@@ -46,6 +47,34 @@ fn the_first_frame_at_which_two_journals_part_is_named() {
     assert_eq!((&json["parts_at"], &json["same_to"], &json["ok"]), (&9.into(), &8.into(), &false.into()));
     let (ran, _) = replay(&a, &["--until", "8", "--diff", odd.to_str().unwrap()]);
     ran.good();
+}
+
+#[test]
+fn journals_without_a_frame_in_common_are_not_called_the_same() {
+    let root = tempfile::tempdir().unwrap();
+    let [early, late, all] = ["early", "late", "all"].map(|name| root.path().join(name));
+    for dir in [&early, &late, &all] {
+        three_segments(dir);
+    }
+    // One ends right before the other begins.
+    std::fs::remove_file(names::segment(&late, Seq(1))).unwrap();
+    std::fs::remove_file(late.join(names::SEALED)).unwrap();
+    for gone in [13, 25] {
+        std::fs::remove_file(names::segment(&early, Seq(gone))).unwrap();
+    }
+    for gone in [24, 36] {
+        std::fs::remove_file(names::snapshot(&early, Seq(gone))).unwrap();
+    }
+    std::fs::remove_file(early.join(names::SEALED)).unwrap();
+    for (left, right) in [(&early, &late), (&late, &early)] {
+        let (ran, json) = replay(left, &["--diff", right.to_str().unwrap()]);
+        let complaint = ran.complaint(2);
+        assert!(complaint.contains("has no frame 13, with which the other begins: nothing to compare"), "{complaint}");
+        assert_eq!(json, Value::Null);
+    }
+    replay(&all, &["--diff", early.to_str().unwrap()]).0.good();
+    let (ran, _) = replay(&all, &["--until", "12", "--diff", late.to_str().unwrap()]);
+    assert!(ran.complaint(2).ends_with("the first frame that both have is 13: nothing to compare"), "{}", ran.errors);
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn compare(
 ) -> Result<Json, Failure> {
     let first = a.first_seq().max(b.first_seq());
     for (log, dir) in [(a, left), (b, right)] {
-        if log.is_without_segments() || log.last_seq()?.next() < first {
+        if log.is_without_segments() || log.last_seq()? < first {
             return Err(Failure::usage(format!(
                 "{}: has no frame {first}, with which the other begins: nothing to compare",
                 dir.display()
@@ -71,6 +71,11 @@ fn compare(
         }
     }
     let last = args.until.map_or(Seq::MAX, Seq);
+    if last < first {
+        return Err(Failure::usage(format!(
+            "--until {last}: the first frame that both have is {first}: nothing to compare"
+        )));
+    }
     let (mut ours, mut theirs) = (a.from(first)?, b.from(first)?);
     let (mut seq, mut differs) = (first, None);
     while seq <= last {
