@@ -58,7 +58,12 @@ impl Place {
     }
 
     fn replica(&self, name: &str) -> Replica<Mailbox> {
-        let mut config = ReplicaConfig::new(self.dir(name), self.feed, vec![self.repair]);
+        self.replica_of(name, vec![self.repair])
+    }
+
+    /// One that asks these for what it missed.
+    fn replica_of(&self, name: &str, peers: Vec<SocketAddrV4>) -> Replica<Mailbox> {
+        let mut config = ReplicaConfig::new(self.dir(name), self.feed, peers);
         config.ring.bytes = 1 << 20;
         Replica::start(&config, &(), None).unwrap()
     }
@@ -169,6 +174,37 @@ fn an_older_copy_that_is_led_beside_ours_on_the_same_feed_gets_nothing_into_a_re
     ours.stop();
     let followed = place.frames("own");
     assert!(followed.len() > 150 && place.frames("a").starts_with(&followed), "{} frames", followed.len());
+}
+
+#[test]
+fn of_two_leaders_the_one_in_the_higher_epoch_is_followed_whoever_is_asked_first() {
+    for newer_first in [false, true] {
+        let place = Place::new();
+        let mut older = place.leader("a");
+        older.add(50);
+        // It hangs, and what it has is led elsewhere; then it is back, and has not heard of that.
+        copy_log(&place.dir("a"), &place.dir("b"));
+        older.add(30);
+        let other = free_address();
+        let peers = if newer_first { vec![other, place.repair] } else { vec![place.repair, other] };
+        let replica = place.replica_of("own", peers);
+        older.until_level(&replica);
+        let mut newer = place.leader_at("b", other);
+        for _ in 0..5 {
+            newer.add(10);
+            older.add(1);
+        }
+        let level = replica.wait_until(PATIENCE, |status| {
+            status.get(Figure::Epoch) == 2 && status.applied() >= newer.appliance.watermarks().durable()
+        });
+        let level = level.unwrap_or_else(|| panic!("it does not follow: {}", replica.status()));
+        assert!(level.get(Figure::Restarts) < 4, "{newer_first}: {} restarts, {level}", level.get(Figure::Restarts));
+        assert_eq!(level.get(Figure::TakenBack), 30, "{newer_first}: {level}");
+        assert_eq!(replica.stop().fault, None);
+        [older, newer].map(Led::stop);
+        let followed = place.frames("own");
+        assert!(followed.len() > 100 && place.frames("b").starts_with(&followed), "{newer_first}");
+    }
 }
 
 #[test]

@@ -95,6 +95,40 @@ fn a_replica_joins_late_and_comes_to_the_leaders_state() {
     assert_eq!(digest_live, digest(&report, StageName::Replica));
 }
 
+/// A peer that takes each connection and says nothing on it; it hangs up. How often it was asked is what the answer gives.
+fn useless_peer() -> (SocketAddrV4, impl FnOnce() -> usize) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let SocketAddr::V4(address) = listener.local_addr().unwrap() else { unreachable!("it was bound to one") };
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let asked = listener.incoming().take_while(|_| stopped.try_recv().is_err());
+        asked.map_while(Result::ok).count()
+    });
+    let asked = move || {
+        stop.send(()).unwrap();
+        // It looks at that once somebody connects.
+        TcpStream::connect(address).unwrap();
+        thread.join().unwrap()
+    };
+    (address, asked)
+}
+
+#[test]
+fn a_replica_without_a_log_goes_on_with_whoever_it_found_one_at() {
+    let (dir, own, a) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), free_address());
+    let appliance = start(&leader(dir.path(), a));
+    let mut client = TestClient::new(appliance.local_addr(), 1);
+    add(&mut client, 100);
+    let (useless, asked) = useless_peer();
+    let mut config = follower(own.path(), a, &appliance);
+    config.repair.insert(0, useless);
+    let replica = follow(&config);
+    until_level(&replica, &appliance);
+    until(&replica, "being live", |status| status.state == ReplicaState::Live);
+    assert_eq!(asked(), 1, "one that is mute costs 10 s each time");
+    same_in_the_end(appliance, replica);
+}
+
 /// Sends so many additions, and waits until they are acknowledged.
 fn add(client: &mut TestClient, times: usize) {
     for _ in 0..times {

@@ -26,7 +26,7 @@ use super::replica_parts::{Me, Parts, assemble, open_log};
 use super::replica_plan::{ReplicaPlan, ThreadPlace};
 use super::replica_reset as reset;
 use super::replica_stage::IntakeStage;
-use super::replica_tcp::{self, Begun, TcpBulk};
+use super::replica_tcp::{self, Begun, TcpBulk, Turns};
 use super::stage::{Lifecycle, Stage};
 use super::stages::JournalerStage;
 use super::start_error::StartError;
@@ -99,6 +99,7 @@ where
             serve: repair_addr,
             log_id: 0,
             epochs: EpochTable::default(),
+            turns: Turns::default(),
             metrics,
             report: Report { stages: Vec::new(), fault: None, errors: Vec::new(), capture: None, warnings: Vec::new() },
         };
@@ -251,6 +252,8 @@ struct Keeper<S: Service> {
     log_id: u64,
     /// The epochs of the log as it was last opened.
     epochs: EpochTable,
+    /// Whom it asks next.
+    turns: Turns,
     /// Seen by others for as long as it runs.
     metrics: ReplicaMetrics,
     report: Report,
@@ -338,6 +341,8 @@ where
                 }
             };
             self.board.add(Figure::Restarts, 1);
+            // The state is built anew.
+            self.board.set(Figure::Applied, 0);
             running = match self.begin(doors, shown)? {
                 Some(running) => running,
                 None => return Ok(()),
@@ -375,6 +380,9 @@ where
             }
         };
         self.board.add(Figure::TakenBack, received.saturating_sub(kept.0));
+        for figure in [Figure::Received, Figure::Durable, Figure::Committed] {
+            self.board.set(figure, self.board.get(figure).min(kept.0));
+        }
         Ok(())
     }
 
@@ -408,7 +416,7 @@ where
                 "" => self.board.say(asking(peer)),
                 trouble => self.board.say(format_args!("{trouble}; now {}", asking(peer))),
             };
-            match replica_tcp::begin(&self.config, self.identity(), from, &self.stop, asked) {
+            match replica_tcp::begin(&self.config, self.identity(), from, &self.turns, &self.stop, asked) {
                 Ok(None) => return Ok(None),
                 Ok(Some(Begun::Snapshot(snapshot))) => {
                     self.begin_from_snapshot(&snapshot)?;
@@ -472,7 +480,7 @@ where
             service: self.identity(),
         };
         let ports = Ports { feeds: sockets.feeds, repair_rx: sockets.repair_rx, repair_tx: sockets.repair_tx };
-        let bulk = TcpBulk::new(config, me.service, log_id);
+        let bulk = TcpBulk::new(config, me.service, log_id, self.turns.clone());
         let Parts { intake, journaler, executor, tap, watermarks, role, epochs } =
             assemble(config, me, opened, ports, bulk, &self.board)?;
         self.epochs = epochs.clone();

@@ -2,7 +2,8 @@
 
 use std::net::SocketAddrV4;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ticktape_core::{Nanos, Seq};
@@ -43,29 +44,54 @@ fn client(config: &ReplicaConfig, service: Identity, log_id: u64) -> CatchupClie
     })
 }
 
+/// Whose turn is next of those who may be asked: kept while a replica begins anew, so that it goes on with whoever had what it needed.
+#[derive(Clone, Default)]
+pub(super) struct Turns(Arc<AtomicUsize>);
+
+impl Turns {
+    /// The next of so many, by its place. Relaxed, as below: one thread at a time takes turns.
+    fn next(&self, peers: usize) -> usize {
+        let at = self.0.load(Ordering::Relaxed) % peers;
+        self.0.store(at + 1, Ordering::Relaxed);
+        at
+    }
+
+    /// Whoever is at this place is the next.
+    fn stay(&self, at: usize) {
+        self.0.store(at, Ordering::Relaxed);
+    }
+}
+
 /// Brings frames from one of several servers.
 pub(super) struct TcpBulk {
     client: CatchupClient,
     peers: Vec<SocketAddrV4>,
-    /// Whose turn is next.
-    turn: usize,
-    asked: Option<SocketAddrV4>,
+    turns: Turns,
+    /// Who is asked, by its place.
+    asked: usize,
 }
 
 impl TcpBulk {
     /// For a log of this identity, 0 where it has none yet, of a service.
-    pub(super) fn new(config: &ReplicaConfig, service: Identity, log_id: u64) -> Self {
-        TcpBulk { client: client(config, service, log_id), peers: config.repair.clone(), turn: 0, asked: None }
+    pub(super) fn new(config: &ReplicaConfig, service: Identity, log_id: u64, turns: Turns) -> Self {
+        TcpBulk { client: client(config, service, log_id), peers: config.repair.clone(), turns, asked: 0 }
+    }
+
+    /// The transfer is over. Whoever says that the log has to begin anew, here or from a snapshot, knows how it goes on, and is asked for that:
+    /// another may have just what has to go.
+    fn end(&self, end: BulkEnd) -> BulkProgress {
+        if matches!(end, BulkEnd::Snapshot(_) | BulkEnd::TakenBack { .. }) {
+            self.turns.stay(self.asked);
+        }
+        BulkProgress::Ended(end)
     }
 }
 
 impl Bulk for TcpBulk {
     fn begin(&mut self, _now: Nanos, from: Seq, reign: Reign) {
         self.client.want(from, reign);
-        let peer = self.peers[self.turn];
-        self.asked = Some(peer);
-        self.client.connect(peer);
-        self.turn = (self.turn + 1) % self.peers.len();
+        self.asked = self.turns.next(self.peers.len());
+        self.client.connect(self.peers[self.asked]);
     }
 
     fn poll(&mut self, _now: Nanos, admit: &mut dyn FnMut(u64, &[u8]) -> Admission) -> BulkProgress {
@@ -87,12 +113,11 @@ impl Bulk for TcpBulk {
             });
             if let Some(snapshot) = snapshot {
                 self.client.hang_up();
-                return BulkProgress::Ended(BulkEnd::Snapshot(snapshot));
+                return self.end(BulkEnd::Snapshot(snapshot));
             }
             if let Some((seq, admission)) = refused {
                 self.client.hang_up();
-                let server = self.asked.expect("it was asked");
-                return BulkProgress::Ended(BulkEnd::of_frame(server, seq, admission));
+                return self.end(BulkEnd::of_frame(self.peers[self.asked], seq, admission));
             }
             match step {
                 Ok(CatchupStep::Working(done)) => work += done,
@@ -102,16 +127,16 @@ impl Bulk for TcpBulk {
                 }
                 Ok(CatchupStep::UpTo(UpTo { commit, reign, .. })) => {
                     self.client.hang_up();
-                    return BulkProgress::Ended(BulkEnd::Complete { reign, commit });
+                    return self.end(BulkEnd::Complete { reign, commit });
                 }
-                Err(error) => return BulkProgress::Ended(end_of(&error)),
+                Err(error) => return self.end(end_of(&error)),
             }
         }
         BulkProgress::Working(work)
     }
 
     fn asked(&self) -> Option<SocketAddrV4> {
-        self.asked
+        Some(self.peers[self.asked])
     }
 
     fn peers(&self) -> usize {
@@ -144,7 +169,7 @@ pub(super) enum Begun {
 }
 
 /// Finds a server for a log that goes on with `wanted`, after a frame of `epoch`, and takes its snapshot where it has one for that.
-/// Each is asked once, and `asked` told who is. `None`: it was told to stop.
+/// Each is asked once, and `asked` told who is; whoever has it has the next turn, too. `None`: it was told to stop.
 ///
 /// # Errors
 /// [`BulkEnd`]: why none does; of the last that was asked, or of one whose reason decides.
@@ -152,12 +177,15 @@ pub(super) fn begin(
     config: &ReplicaConfig,
     service: Identity,
     (wanted, epoch): (Seq, u64),
+    turns: &Turns,
     stop: &AtomicBool,
     mut asked: impl FnMut(SocketAddrV4),
 ) -> Result<Option<Begun>, BulkEnd> {
     let mut client = client(config, service, 0);
     let mut last = BulkEnd::Failed("nobody was asked".to_string());
-    for &peer in &config.repair {
+    for _ in 0..config.repair.len() {
+        let at = turns.next(config.repair.len());
+        let peer = config.repair[at];
         client.want(wanted, Reign::unnamed(epoch));
         asked(peer);
         client.connect(peer);
@@ -166,7 +194,10 @@ pub(super) fn begin(
                 end @ BulkEnd::Failed(_) => last = end,
                 end => return Err(end),
             },
-            Ok(begun) => return Ok(begun),
+            Ok(begun) => {
+                turns.stay(at);
+                return Ok(begun);
+            }
         }
     }
     Err(last)
