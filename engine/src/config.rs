@@ -4,6 +4,7 @@ mod capture;
 mod feeds;
 mod file;
 mod nic;
+mod runtime;
 mod snapshots;
 
 use std::fmt;
@@ -17,6 +18,7 @@ use ticktape_journal::{JournalConfig, StrategyChoice};
 pub use capture::{CAPTURE_EVENTS, CAPTURE_FEED, CAPTURE_LINK, CaptureConfig};
 pub use feeds::{EventsConfig, FeedConfig};
 pub use nic::{NextHop, NicChoice, XdpAttach, XdpSettings, XdpZeroCopy};
+pub use runtime::{RuntimeConfig, Scheduler};
 pub use snapshots::SnapshotConfig;
 
 use crate::feed::mold;
@@ -74,6 +76,8 @@ pub struct ApplianceConfig {
     pub cores: Option<CorePlan>,
     /// How idle threads wait.
     pub idle: IdleStrategy,
+    /// What it asks the kernel for while it runs.
+    pub runtime: RuntimeConfig,
     /// Under which name what it measures can be read by other processes of this box: `{name}.metrics` in `/dev/shm`. Without one it can't.
     pub metrics: Option<String>,
     /// The log ring.
@@ -116,6 +120,7 @@ impl ApplianceConfig {
             busy_poll_us: None,
             cores: None,
             idle: IdleStrategy::Auto,
+            runtime: RuntimeConfig::default(),
             metrics: None,
             ring: LogRingConfig::default(),
             feed: None,
@@ -180,6 +185,7 @@ impl ApplianceConfig {
         if !(1..=1 << 20).contains(&self.window) {
             return bad("window", format!("{} is outside 1..={}", self.window, 1 << 20));
         }
+        self.runtime.validate()?;
         // A command has one answer at least, and a client is told to stop only once half of this is full.
         let session_bytes_min = self.window as usize * EVENT_BYTES_MIN;
         if self.session_bytes < session_bytes_min {

@@ -42,6 +42,7 @@ mod json;
 pub mod links;
 mod load;
 mod log;
+mod notify;
 mod out;
 #[cfg(feature = "plots")]
 pub mod plots;

@@ -4,13 +4,14 @@
 //!   clock   what time it is            pin     which core runs this thread
 //!   host    what machine this is       jitter  what the machine takes away from a spinning core
 //!                                      hop     what a cache line costs between two cores
+//!   standing  memory that stays, cores that stay awake, while the process runs
 //!   root    where facts are read: this box, a directory, a recording
 //!   facts   what is known of it            doctor  what of that stands between it and an even latency
 //!                                          tune    settings changed for it, and given back
 //! ```
 //!
 //! Nothing here runs on a hot path but [`clock::monotonic_ns`] and [`clock::SpinClock`]. Everything reads the machine; only [`pin`] changes
-//! something, for the calling thread, and [`tune`], where it is told to, for the box.
+//! something, for the calling thread, [`standing`], for the process, and [`tune`], where it is told to, for the box.
 //!
 //! Invariant: usable cores are those of the process as it started, however its threads are pinned later.
 
@@ -25,4 +26,5 @@ pub mod jitter;
 pub mod pin;
 pub mod root;
 mod spin_clock;
+pub mod standing;
 pub mod tune;

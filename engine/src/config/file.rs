@@ -8,8 +8,8 @@ use serde::Deserialize;
 use ticktape_journal::JournalConfig;
 
 use super::{
-    ApplianceConfig, CaptureConfig, ConfigError, EventsConfig, FeedConfig, LogRingConfig, NicChoice, SnapshotConfig,
-    XdpSettings,
+    ApplianceConfig, CaptureConfig, ConfigError, EventsConfig, FeedConfig, LogRingConfig, NicChoice, RuntimeConfig,
+    SnapshotConfig, XdpSettings,
 };
 use crate::link::Tier;
 use crate::pipeline::{CorePlan, CoreSlot, PlanError, StageName};
@@ -29,6 +29,7 @@ struct File {
     busy_poll_us: Option<u32>,
     cores: Option<Cores>,
     idle: Option<String>,
+    runtime: Option<RuntimeConfig>,
     metrics: Option<String>,
     ring: Option<LogRingConfig>,
     feed: Option<FeedConfig>,
@@ -111,6 +112,7 @@ impl ApplianceConfig {
         config.nic = file.nic.unwrap_or_default();
         config.xdp = file.xdp;
         config.busy_poll_us = file.busy_poll_us;
+        config.runtime = file.runtime.unwrap_or_default();
         config.metrics = file.metrics;
         config.ring = file.ring.unwrap_or_default();
         config.feed = file.feed;

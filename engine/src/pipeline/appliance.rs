@@ -1,6 +1,8 @@
 //! An appliance: every stage of one service, on pinned threads, from start to stop.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,6 +25,7 @@ use super::nic::{self, Opened};
 use super::plan::{CorePlan, StageName};
 use super::recovery::{self, Start};
 use super::rings::{egress_config, output_ring_config, ring_builder};
+use super::runtime::Runtime;
 use super::shadow::{self, Seed};
 use super::stage::{Lifecycle, Stage, StageReport};
 use super::stages::{ExecutorStage, JournalerStage, SequencerStage};
@@ -62,6 +65,8 @@ pub struct Choices {
     pub cores: String,
     /// How idle threads wait.
     pub idle: String,
+    /// What the kernel was asked for, and gave, where anything was.
+    pub runtime: Option<String>,
     /// The feed, if there is one.
     pub feed: Option<String>,
     /// Where replicas get what they missed, if anywhere.
@@ -114,6 +119,9 @@ impl Report {
 pub struct Appliance {
     lifecycle: Lifecycle,
     threads: Vec<JoinHandle<Vec<Closed>>>,
+    /// Of each thread of the plan.
+    beats: Vec<Arc<AtomicU64>>,
+    runtime: Runtime,
     /// Outlives the stages' threads, so that it misses nothing.
     capture: Option<CaptureThread>,
     covered: Covered,
@@ -148,6 +156,7 @@ impl Appliance {
         let cores = plan.assign(&usable)?;
         let idles = idles(&plan, config.idle, usable.len());
         let calibration = calibration_plan(&plan, &idles);
+        let runtime = Runtime::ask(&config.runtime);
         let no_workers = &no_workers_on(&plan, &cores, &idles)[..];
         let (stages, Beside { figures, shadow, server, recorder }, mut appliance) = match nic::open(config)? {
             Opened::Udp(nic, why) => build_captured::<S, _>(config, service, no_workers, calibration, *nic, &why)?,
@@ -155,6 +164,8 @@ impl Appliance {
         };
         appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
         appliance.choices.idle = describe_idle(&plan, config.idle, &idles);
+        appliance.choices.runtime = runtime.describe();
+        appliance.runtime = runtime;
         if let Some((recorder, settings)) = recorder.zip(config.capture.as_ref()) {
             let spare = spare_cores(&usable, &cores);
             appliance.choices.capture = Some(capture::Described(settings, config, &spare).to_string());
@@ -206,11 +217,13 @@ impl Appliance {
                     mine.heartbeat = Some(Heartbeat::of(&self.metrics));
                 }
             }
-            let lifecycle = self.lifecycle.clone();
+            self.beats.push(mine.beat.clone());
+            let (lifecycle, scheduler) = (self.lifecycle.clone(), self.runtime.scheduler());
             self.start_thread(&format!("tt-{}", slot.stages[0].as_str()), move || {
                 // Not being pinned costs speed, nothing else; the choices said what was meant.
                 let _ = pin::pin_current_thread(core);
                 let _ = pin::sleep_precisely();
+                let _first = Runtime::take_place(scheduler);
                 run_core(mine, idle, &lifecycle)
             })?;
         }
@@ -279,6 +292,11 @@ impl Appliance {
     /// The part of the run that latencies are counted to.
     pub fn part(&self) -> &Part {
         &self.part
+    }
+
+    /// How often each thread of the plan has come around, about once a millisecond: one that stays where it is has stopped.
+    pub fn beats(&self) -> Vec<u64> {
+        self.beats.iter().map(|beat| beat.load(Ordering::Relaxed)).collect()
     }
 
     /// Why it has stopped by itself, if it has.
@@ -441,6 +459,7 @@ where
         ring: ring.memory,
         cores: String::new(),
         idle: String::new(),
+        runtime: None,
         feed: None,
         repair: None,
         events: None,
@@ -536,6 +555,8 @@ where
     let appliance = Appliance {
         lifecycle,
         threads: Vec::new(),
+        beats: Vec::new(),
+        runtime: Runtime::default(),
         capture: None,
         covered,
         watermarks: ring.watermarks,

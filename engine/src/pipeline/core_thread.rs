@@ -1,5 +1,8 @@
 //! One core: a thread that polls its stages, from their first round to their last.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use ticktape_tuning::clock::SpinClock;
 
 use super::exporter::{Heartbeat, StageFigures};
@@ -45,11 +48,13 @@ pub(super) struct Core {
     /// Of each stage, where anybody may look.
     pub(super) figures: Vec<StageFigures>,
     pub(super) heartbeat: Option<Heartbeat>,
+    /// Moves on as long as the thread does.
+    pub(super) beat: Arc<AtomicU64>,
 }
 
 /// One thread: polls its stages in plan order until they are drained, or one anywhere has failed.
 pub(super) fn run_core(mut core: Core, idle: Idle, lifecycle: &Lifecycle) -> Vec<Closed> {
-    let Core { stages, figures, heartbeat } = &mut core;
+    let Core { stages, figures, heartbeat, beat } = &mut core;
     let alarm = Alarm(lifecycle);
     // Who sleeps now and then asks too seldom for a clock that has to be set each millisecond.
     let mut clock = if idle.strategy == IdleStrategy::Spin { SpinClock::new() } else { SpinClock::system() };
@@ -75,6 +80,8 @@ pub(super) fn run_core(mut core: Core, idle: Idle, lifecycle: &Lifecycle) -> Vec
             if let Some(heartbeat) = heartbeat {
                 heartbeat.beat(now);
             }
+            // Nothing is read after it: whoever looks wants to know that it moves.
+            beat.fetch_add(1, Ordering::Relaxed);
             housekeeping_at = now + HOUSEKEEPING_NS;
         }
         if lifecycle.draining() && stages.iter_mut().all(|stage| stage.drained(now)) {

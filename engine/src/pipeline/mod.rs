@@ -24,6 +24,7 @@ pub mod replica_reset;
 mod replica_stage;
 mod replica_tcp;
 pub mod rings;
+mod runtime;
 pub mod shadow;
 mod stage;
 mod stages;

@@ -12,6 +12,7 @@ use ticktape_nic::packet::InterfaceInfo;
 
 use crate::Failure;
 use crate::args::{FeedPair, RunArgs};
+use crate::notify::{Asked, Notifier};
 use crate::out::say;
 use crate::service::{AnyService, find};
 
@@ -37,6 +38,9 @@ pub fn run(args: RunArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failur
     say!("metrics  {}", choices.metrics)?;
     say!("cores    {}", choices.cores)?;
     say!("idle     {}", choices.idle)?;
+    if let Some(runtime) = &choices.runtime {
+        say!("runtime  {runtime}")?;
+    }
     if let Some(feed) = &choices.feed {
         say!("feed     {feed}")?;
     }
@@ -52,13 +56,24 @@ pub fn run(args: RunArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failur
     if let Some(capture) = &choices.capture {
         say!("capture  {capture}")?;
     }
+    let mut notifier = Notifier::new(&Asked::of_environment(), Instant::now())
+        .or_else(|error| say!("notify   NOTIFY_SOCKET: {error}: nobody is told").map(|()| None))?;
     say!("{}", serving(&config, &appliance))?;
+    if let Some(notifier) = &notifier {
+        notifier.ready();
+    }
     let mut status = status_every.map(|every| Status::new(every, &appliance));
     while !stop.load(Ordering::Relaxed) && appliance.fault().is_none() {
         std::thread::sleep(WATCH);
+        if let Some(notifier) = &mut notifier {
+            notifier.watch(Instant::now(), || appliance.beats());
+        }
         if let Some(line) = status.as_mut().and_then(|status| status.due(Instant::now(), &appliance)) {
             say!("{line}")?;
         }
+    }
+    if let Some(notifier) = notifier.filter(|_| appliance.fault().is_none()) {
+        notifier.stopping();
     }
     finish(&appliance.stop())
 }

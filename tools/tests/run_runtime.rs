@@ -1,0 +1,146 @@
+//! What `ticktape run` asks the kernel and the service manager for: what it can't have it says, and works.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// An ordinary user.
+const NOBODY: u32 = 65_534;
+/// Nothing here takes so long, on any box.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const EVERYTHING: &str = "[runtime]\nscheduler = \"fifo:10\"\nlock_memory = true\nhold_cpu_latency_us = 0\n";
+
+/// An appliance's file in `dir`, on whichever port is free.
+fn config(dir: &Path, runtime: &str) -> String {
+    let path = dir.join("appliance.toml");
+    let journal = dir.join("journal");
+    let text = format!(
+        "service = \"counter\"\ndir = {journal:?}\nlisten = \"127.0.0.1:0\"\ntier = \"memory\"\nnic = \"udp\"\nidle = \"backoff\"\n[journal]\nsegment_bytes = 1048576\n{runtime}"
+    );
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Runs it up to its last line of the start.
+fn serve(command: &mut Command) -> (Child, Vec<String>) {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = Vec::new();
+    for line in BufReader::new(child.stdout.as_mut().unwrap()).lines().map_while(Result::ok) {
+        let is_last = line.starts_with("serving");
+        lines.push(line);
+        if is_last {
+            return (child, lines);
+        }
+    }
+    panic!("it ended: {lines:?}, {:?}", child.wait());
+}
+
+/// Stops it with a signal, as an operator would.
+fn stop(mut child: Child) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(child.wait().unwrap().success());
+}
+
+fn line<'a>(lines: &'a [String], key: &str) -> &'a str {
+    lines.iter().find(|line| line.starts_with(key)).unwrap_or_else(|| panic!("no {key}: {lines:?}"))
+}
+
+#[test]
+fn without_rights_and_with_one_core_it_says_what_it_could_not_have_and_serves() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("ticktape");
+    fs::copy(env!("CARGO_BIN_EXE_ticktape"), &program).unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let config = config(dir.path(), EVERYTHING);
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).unwrap().trim();
+    let core = field("Cpus_allowed_list:").split([',', '-']).next().unwrap();
+    let program = program.to_str().unwrap();
+    // A limit on locked memory, as any ordinary user has one.
+    let mut command = Command::new("prlimit");
+    command.args(["--memlock=8192:8192", "--rtprio=0:0", "taskset", "-c", core, program, "run", "--config", &config]);
+    command.current_dir("/");
+    if field("Uid:").starts_with("0\t") {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    if Command::new("prlimit").arg("--version").output().is_err() {
+        let _ = writeln!(std::io::stderr(), "skipped: there is no prlimit here");
+        return;
+    }
+    let (child, lines) = serve(&mut command);
+    let runtime = line(&lines, "runtime");
+    for said in [
+        "memory not locked",
+        "8192 bytes only",
+        "CAP_IPC_LOCK",
+        "not under SCHED_FIFO 10",
+        "CAP_SYS_NICE",
+        "cores not held awake",
+    ] {
+        assert!(runtime.contains(said), "{said}: {runtime}");
+    }
+    assert!(line(&lines, "cores").ends_with("(1 usable)"), "{lines:?}");
+    let at = line(&lines, "counter on ").split([' ', ',']).nth(2).unwrap().to_owned();
+    let load = Command::new(env!("CARGO_BIN_EXE_ticktape"))
+        .args(["load", "--to", &at, "--service", "counter", "--rate", "200", "--seconds", "1", "--warmup", "0"])
+        .output()
+        .unwrap();
+    assert!(load.status.success(), "{}", String::from_utf8_lossy(&load.stderr));
+    stop(child);
+}
+
+#[test]
+fn what_it_has_is_said_in_one_line_and_stands_in_proc() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path(), EVERYTHING);
+    let (child, lines) = serve(Command::new(env!("CARGO_BIN_EXE_ticktape")).args(["run", "--config", &config]));
+    let runtime = line(&lines, "runtime");
+    let proc = format!("/proc/{}", child.id());
+    let locked = fs::read_to_string(format!("{proc}/status")).unwrap();
+    let locked = locked.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap().trim().to_owned();
+    assert_eq!(runtime.contains("memory locked"), locked != "0 kB", "{runtime}, {locked}");
+    let stages = fs::read_dir(format!("{proc}/task")).unwrap().map(|task| task.unwrap().path());
+    let mut policies = stages.filter_map(|task| {
+        let name = fs::read_to_string(task.join("comm")).ok()?;
+        let stat = fs::read_to_string(task.join("stat")).ok()?;
+        // Fields after the name in parentheses begin with the third; the policy is the 41st.
+        let policy = stat.rsplit_once(')')?.1.split_whitespace().nth(41 - 3)?.to_owned();
+        name.starts_with("tt-sequencer").then_some(policy)
+    });
+    let expected = if runtime.contains("stages under SCHED_FIFO 10") { "1" } else { "0" };
+    assert_eq!(policies.next().as_deref(), Some(expected), "{runtime}");
+    stop(child);
+}
+
+#[test]
+fn a_service_manager_is_told_when_it_serves_that_it_lives_and_when_it_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let next = || {
+        let mut buffer = [0; 64];
+        let length = manager.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).into_owned()
+    };
+    let config = config(dir.path(), "");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ticktape"));
+    command.args(["run", "--config", &config]).env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "300000");
+    let (child, lines) = serve(&mut command);
+    assert!(!lines.iter().any(|line| line.starts_with("runtime")), "nothing was asked for: {lines:?}");
+    assert_eq!(next(), "READY=1");
+    assert_eq!([next(), next()], ["WATCHDOG=1", "WATCHDOG=1"]);
+    stop(child);
+    let last = std::iter::repeat_with(next).find(|told| told != "WATCHDOG=1");
+    assert_eq!(last.as_deref(), Some("STOPPING=1"));
+    let (child, lines) = serve(command.env("NOTIFY_SOCKET", dir.path().join("nobody")));
+    assert!(line(&lines, "notify").contains("nobody is told"), "{lines:?}");
+    stop(child);
+}
