@@ -201,7 +201,8 @@ fn of_two_leaders_the_one_in_the_higher_epoch_is_followed_whoever_is_asked_first
         assert!(level.get(Figure::Restarts) < 4, "{newer_first}: {} restarts, {level}", level.get(Figure::Restarts));
         assert_eq!(level.get(Figure::TakenBack), 30, "{newer_first}: {level}");
         assert_eq!(replica.stop().fault, None);
-        [older, newer].map(Led::stop);
+        older.stop();
+        newer.stop();
         let followed = place.frames("own");
         assert!(followed.len() > 100 && place.frames("b").starts_with(&followed), "{newer_first}");
     }
