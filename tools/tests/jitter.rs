@@ -67,7 +67,8 @@ fn a_core_that_sleeps_tells_how_late_it_woke_up() {
     // Each time that it was to wake up it did, had missed, or was reading counters.
     let looked = number("looking_ns") / 1_000_000 + found["longest"].as_array().unwrap().len() as u64;
     let times = number("readings") + number("missed");
-    assert!((1_000 - looked.min(999)..=1_001).contains(&times), "{times} {found}");
+    // More, where somebody stopped the whole process meanwhile.
+    assert!(number("readings") <= 1_001 && times + looked >= 1_000, "{times} {found}");
     assert!(found["gaps"].is_null() && found["waits"]["count"].as_u64() == Some(number("readings")), "{found}");
 }
 
