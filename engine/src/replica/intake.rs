@@ -108,6 +108,8 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     vouched: Seq,
     /// Whoever was asked had nothing more: nobody is asked for what is missing before this.
     rest_until: Nanos,
+    /// Peers were asked about another log that one of them told of: not again before. It may go on to tell for as long as it lives.
+    stranger_asked_until: Nanos,
     /// Peers of this round that serve something else.
     foreign: usize,
     /// What one of them serves, for as long as no leader of this log is heard.
@@ -178,6 +180,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             other_log: OtherLog::default(),
             vouched,
             rest_until: 0,
+            stranger_asked_until: 0,
             foreign: 0,
             elsewhere: None,
             feed_frames: 0,
@@ -601,8 +604,10 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
 
     /// Whether somebody says that its log is another one, which nobody was asked about lately.
     fn hears_of_other_log(&mut self, now: Nanos) -> bool {
-        let Some(stranger) = self.other_log.stranger(now) else { return false };
+        let stranger = self.other_log.stranger(now).filter(|_| now >= self.stranger_asked_until);
+        let Some(stranger) = stranger else { return false };
         if self.claims.is_heeded(now) {
+            self.stranger_asked_until = now.saturating_add(PAUSE_NS);
             self.words.trouble(format_args!("{} says that {}", stranger.address, stranger.what));
         }
         true

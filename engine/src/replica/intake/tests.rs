@@ -26,21 +26,37 @@ const HERE: Reign = Reign { epoch: 1, id: 10 };
 struct Told {
     ends: Rc<RefCell<VecDeque<BulkEnd>>>,
     begun: Rc<Cell<u32>>,
+    /// Brings frames up to this one.
+    brings: Rc<Cell<u64>>,
+    next: u64,
     peers: usize,
 }
 
 impl Bulk for Told {
-    fn begin(&mut self, _: Nanos, _: Seq, _: Reign) {
+    fn begin(&mut self, _: Nanos, from: Seq, _: Reign) {
         self.begun.set(self.begun.get() + 1);
+        self.next = from.0;
     }
 
-    fn poll(&mut self, _: Nanos, _: &mut dyn FnMut(u64, &[u8]) -> Admission) -> BulkProgress {
+    fn poll(&mut self, _: Nanos, admit: &mut dyn FnMut(u64, &[u8]) -> Admission) -> BulkProgress {
+        while self.next <= self.brings.get() {
+            assert_eq!(admit(self.next, &frame(self.next, HERE)), Admission::Taken);
+            self.next += 1;
+        }
         self.ends.borrow_mut().pop_front().map_or(BulkProgress::Working(0), BulkProgress::Ended)
     }
 
     fn peers(&self) -> usize {
         self.peers
     }
+}
+
+/// A frame of a log, as whoever is in that reign writes it.
+fn frame(seq: u64, of: Reign) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let (seq, timestamp) = (Seq(seq), Timestamp(seq));
+    Frame { seq, timestamp, stream_id: of.stream_id(), kind: Kind::Tick, payload: &[] }.append_to(&mut frame);
+    frame
 }
 
 /// An intake, and what is sent to it by the feed and by its one peer that has an address.
@@ -50,6 +66,7 @@ struct World {
     ends: Rc<RefCell<VecDeque<BulkEnd>>>,
     /// Transfers that began.
     begun: Rc<Cell<u32>>,
+    brings: Rc<Cell<u64>>,
     feed: MemTx,
     peer: MemTx,
     to: SocketAddrV4,
@@ -89,9 +106,11 @@ impl World {
         };
         let (board, ends, begun) =
             (Board::default(), Rc::new(RefCell::new(VecDeque::new())), Rc::<Cell<u32>>::default());
-        let bulk = Told { ends: Rc::clone(&ends), begun: Rc::clone(&begun), peers };
+        let brings = Rc::<Cell<u64>>::default();
+        let bulk =
+            Told { ends: Rc::clone(&ends), begun: Rc::clone(&begun), brings: Rc::clone(&brings), next: 0, peers };
         let intake = Intake::new(&config, ports, side, bulk, board.clone());
-        World { intake, board, ends, begun, feed: feed_far.split().1, peer: far.split().1, to }
+        World { intake, board, ends, begun, brings, feed: feed_far.split().1, peer: far.split().1, to }
     }
 
     /// One that somebody who has the log has vouched for.
@@ -125,10 +144,8 @@ impl World {
 
     fn packet(seq: u64, of: Reign) -> Vec<u8> {
         let session = FeedSession::new(STREAM, HERE.epoch as u32).unwrap();
-        let (mut packer, mut frame) = (Packer::new(session.encode(), seq, 1_000), Vec::new());
-        let (seq, timestamp) = (Seq(seq), Timestamp(seq));
-        Frame { seq, timestamp, stream_id: of.stream_id(), kind: Kind::Tick, payload: &[] }.append_to(&mut frame);
-        assert!(packer.push(&frame));
+        let mut packer = Packer::new(session.encode(), seq, 1_000);
+        assert!(packer.push(&frame(seq, of)));
         packer.packet().to_vec()
     }
 
@@ -243,6 +260,24 @@ fn a_leader_of_another_history_lets_nothing_of_the_feed_in() {
     assert_eq!((world.last(), world.board.get(Figure::Committed)), (0, 0));
     let word = world.board.read().word;
     assert!(word.contains("reign 000000000000000b of epoch 1, another one than here"), "{word}");
+}
+
+#[test]
+fn peers_are_asked_once_a_second_about_another_history_that_one_of_them_goes_on_to_tell_of() {
+    let mut world = World::joined();
+    let before = world.begun.get();
+    for ms in 1..=5_000 {
+        world.commit(Reign { epoch: 1, id: 11 }, 0, 9);
+        // The log goes on meanwhile, so that each transfer brings something.
+        world.brings.set(ms);
+        if world.ends.borrow().is_empty() {
+            world.end(BulkEnd::Complete { reign: HERE, commit: Seq(ms) });
+        }
+        world.poll(T + ms * MS);
+    }
+    assert!(world.last() > 3_000, "{}", world.last());
+    let asked = world.begun.get() - before;
+    assert!((2..=6).contains(&asked), "{asked} times in 5 s");
 }
 
 #[test]
