@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A check judges the plan that it is given: a setting of a core that no stage is on is nobody's fault. What can't be read is said to be so,
-//! never guessed. One file a group; [`CHECKS`] has them all.
+//! never guessed. One file a group; [`checks`] has them all.
 //!
 //! Invariant: a verdict follows from the facts and the plan alone.
 
