@@ -88,7 +88,8 @@ pub enum BulkProgress {
 
 /// Brings what was missed, from one of those who may have it. Nothing here waits.
 pub trait Bulk {
-    /// Begins a transfer of the log from `from` on, which is in `reign` here. Asks another than the last time.
+    /// Begins a transfer of the log from `from` on, which is in `reign` here. Asks another than the last time, but for one that
+    /// told to begin anew: that goes on with whoever told it.
     fn begin(&mut self, now: Nanos, from: Seq, reign: Reign);
 
     /// One duty cycle of it: hands frames to `admit`, in order; one that was [`Admission::Full`] comes again.

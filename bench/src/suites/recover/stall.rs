@@ -227,11 +227,6 @@ fn longest(rounds: &[Longest]) -> Rounds {
     [rounds.iter().map(|round| round.ms).fold(0.0, f64::max)].into_iter().collect()
 }
 
-/// Those during which the host took nothing.
-fn left_alone(rounds: &[Longest]) -> Vec<Longest> {
-    rounds.iter().copied().filter(|round| round.stolen_ms == 0).collect()
-}
-
 fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measured<Outcome> {
     let (mut with, mut without, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -251,15 +246,10 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
     let (applied, without_applied) = (of(&with, |run| &run.applied), of(&without, |run| &run.applied));
     let spends = "a turn of something else on a core of the appliance, or the host's: the note says how much the host took in which round; \
                   perf sched timehist over a run tells whose turn it was";
-    let mut rows = vec![
+    let rows = vec![
         row("wire to applied", &applied, &gaps, &without_applied).budget(Budget::FloorPlus(BEYOND_MS)).spends(spends),
         row("wire to released", &of(&with, |run| &run.released), &gaps, &of(&without, |run| &run.released)),
     ];
-    let [alone, gaps_alone, without_alone] = [&applied, &gaps, &without_applied].map(|rounds| left_alone(rounds));
-    if alone.len() < rounds && ![&alone, &gaps_alone, &without_alone].iter().any(|rounds| rounds.is_empty()) {
-        let what = "wire to applied, rounds in which the host took nothing";
-        rows.push(row(what, &alone, &gaps_alone, &without_alone).budget(Budget::FloorPlus(BEYOND_MS)).spends(spends));
-    }
     let of = |whose, runs: &[Run], which: fn(&Run) -> &Histogram<u64>, what: &str| {
         let histograms: Vec<&Histogram<u64>> = runs.iter().map(which).collect();
         Percentiles::of_ns(format!("{what}, {}", case.name()), whose, &histograms)
