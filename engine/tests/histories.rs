@@ -11,7 +11,7 @@ use support::{Command, Mailbox, TestClient, config, copy_log};
 use ticktape::config::{ApplianceConfig, FeedConfig};
 use ticktape::payload::EpochChange;
 use ticktape::pipeline::{Appliance, Replica};
-use ticktape::replica::{Figure, ReplicaConfig, ReplicaStatus};
+use ticktape::replica::{Figure, ReplicaConfig, ReplicaState, ReplicaStatus};
 use ticktape::{Frame, Kind, Node, NodeConfig, Seq, Service, Timestamp};
 use ticktape_core::frame::padded;
 use ticktape_journal::{FileDisk, Journal, JournalReader};
@@ -206,6 +206,48 @@ fn of_two_leaders_the_one_in_the_higher_epoch_is_followed_whoever_is_asked_first
         let followed = place.frames("own");
         assert!(followed.len() > 100 && place.frames("b").starts_with(&followed), "{newer_first}");
     }
+}
+
+#[test]
+fn of_two_copies_that_lead_in_epochs_of_different_numbers_one_is_followed_and_the_other_named_all_the_time() {
+    let place = Place::two_copies();
+    // Both have taken epoch 2; one of them leads in it, and the other in epoch 3.
+    let mut theirs = place.leader("b");
+    theirs.add(40);
+    theirs.stop();
+    let (mut ours, other) = (place.leader("a"), free_address());
+    let mut theirs = place.leader_at("b", other);
+    ours.add(20);
+    theirs.add(30);
+    let replica = place.replica_of("own", vec![place.repair, other]);
+    ours.until_level(&replica);
+    let is_named = |status: &ReplicaStatus| {
+        status.state == ReplicaState::Live
+            && status.word.contains(&other.to_string())
+            && status.word.contains("of epoch 2")
+    };
+    replica.wait_until(PATIENCE, is_named).unwrap_or_else(|| panic!("{}", replica.status()));
+    // From now on that stands, whatever is committed on either side and asked meanwhile.
+    let asked_before = replica.status().get(Figure::CatchUps);
+    while replica.status().get(Figure::CatchUps) < asked_before + 2 {
+        ours.add(5);
+        theirs.add(5);
+        ours.until_level(&replica);
+        let status = replica.status();
+        assert!(is_named(&status), "{status}");
+    }
+    let status = replica.status();
+    assert_eq!([Figure::Restarts, Figure::TakenBack].map(|figure| status.get(figure)), [0, 0], "{status}");
+    // The other one has gone: there is nothing to say any more.
+    theirs.stop();
+    ours.add(5);
+    let is_clear = |status: &ReplicaStatus| status.word.is_empty() && status.state == ReplicaState::Live;
+    replica.wait_until(PATIENCE, is_clear).unwrap_or_else(|| panic!("{}", replica.status()));
+    ours.until_level(&replica);
+    assert_eq!(replica.stop().fault, None);
+    ours.stop();
+    let own = place.frames("own");
+    assert!(own.len() > 90 && place.frames("a").starts_with(&own), "{} frames", own.len());
 }
 
 #[test]

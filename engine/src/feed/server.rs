@@ -15,7 +15,7 @@ use super::history::HistoryUpTo;
 use super::history_log::LogHistory;
 use super::rewinder::{Rewinder, RewinderConfig, RewinderCounters};
 use super::session::FeedSession;
-use super::status::is_status;
+use super::status::{Status, is_status};
 use super::status_reporter::{Followed, Reporter, ReporterConfig};
 use crate::catchup::EpochTable;
 use crate::payload::Reign;
@@ -30,8 +30,9 @@ const LAST_WORDS_NS: u64 = 25_000_000;
 /// How long a stop waits for the last commit, in ns.
 const COMMIT_PATIENCE_NS: u64 = 500_000_000;
 
-/// A stop does not wait for a replica that said nothing for so long, in ns: 25 of its heartbeats.
-const REPLICA_SILENCE_NS: u64 = 500_000_000;
+/// A stop does not wait for a replica that said nothing for so long, in ns: 50 of its heartbeats. One that was held up for half a second is
+/// back by then.
+const REPLICA_SILENCE_NS: u64 = 1_000_000_000;
 
 /// How long a stop waits for replicas that miss something of what is committed, in ns: on a busy box they have to notice, ask, and sync.
 pub(crate) const STOP_PATIENCE_NS: u64 = 2_000_000_000;
@@ -269,6 +270,18 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
         let mut followed = self.reporter.iter().flat_map(Reporter::followed);
         let all_have_it = followed.all(|replica| replica.status.durable >= last || is_silent(replica));
         now.saturating_sub(committed_at) >= LAST_WORDS_NS && all_have_it || waited_ns >= STOP_PATIENCE_NS
+    }
+
+    /// Replicas that were heard of, and lack something of the log that ends with `last`: each in a line.
+    pub fn left_behind(&self, last: Seq) -> Vec<String> {
+        let behind = self.followed().iter().filter(|replica| replica.status.durable < last);
+        let line = |replica: &Followed| {
+            let (address, Status { replica, durable, .. }) = (replica.address, replica.status);
+            format!(
+                "replica {replica:016x} at {address} was left behind at seq {durable} of {last}: it fetches the rest from whoever leads next"
+            )
+        };
+        behind.map(line).collect()
     }
 
     /// Who follows, and how far each is.

@@ -166,7 +166,10 @@ fn a_stop_waits_for_the_commit_and_for_replicas_that_are_heard_and_lack_somethin
     };
     assert_eq!(stops_after(&mut committed(), 10, Nanos::MAX), LAST_WORDS_NS);
     assert_eq!(stops_after(&mut committed(), 9, Nanos::MAX), STOP_PATIENCE_NS);
-    assert_eq!(stops_after(&mut committed(), 9, 100 * MS), 99 * MS + REPLICA_SILENCE_NS, "it was killed");
+    let mut world = committed();
+    assert_eq!(stops_after(&mut world, 9, 100 * MS), 99 * MS + REPLICA_SILENCE_NS, "it was killed");
+    let [line] = &world.server.left_behind(Seq(10))[..] else { panic!("one was left behind") };
+    assert!(line.contains("replica 0000000000000007 at ") && line.contains("at seq 9 of 10"), "{line}");
     let mut world = committed();
     world.has(1, 9);
     world.server.poll(0);
@@ -174,4 +177,5 @@ fn a_stop_waits_for_the_commit_and_for_replicas_that_are_heard_and_lack_somethin
     world.has(2, 10);
     world.server.poll(STOP_PATIENCE_NS - 1);
     assert!(world.server.is_through(STOP_PATIENCE_NS - 1, Seq(10)), "it has come to the end");
+    assert_eq!(world.server.left_behind(Seq(10)), [""; 0]);
 }

@@ -318,7 +318,10 @@ impl Appliance {
                 Ok(closed) => {
                     for (name, result) in closed {
                         match result {
-                            Ok(stage) => report.stages.push((name, stage)),
+                            Ok(mut stage) => {
+                                report.warnings.append(&mut stage.warnings);
+                                report.stages.push((name, stage));
+                            }
                             Err(error) => report.errors.push(format!("{}: {error}", name.as_str())),
                         }
                     }

@@ -100,7 +100,7 @@ pub(super) fn run(mut seed: Seed) -> (StageName, Result<StageReport, String>) {
                 std::thread::sleep(server.rest(now));
             }
         }
-        server.report()
+        server.report(lifecycle.final_seq())
     });
     if let Err(error) = &report {
         lifecycle.fail(format!("feed server: {error}"));
@@ -191,8 +191,9 @@ impl Server {
         }
     }
 
-    fn report(mut self) -> StageReport {
-        let mut report = StageReport::default();
+    fn report(mut self, last: Option<Seq>) -> StageReport {
+        let warnings = last.map_or_else(Vec::new, |last| self.repairs.left_behind(last));
+        let mut report = StageReport { warnings, ..StageReport::default() };
         self.figured().tell(&mut |name, _, value| report.counters.push((name, value)));
         let bulk = self.bulk.take().map(CatchupServer::stop).unwrap_or_default();
         report.counters.extend([

@@ -55,6 +55,8 @@ pub struct StageReport {
     pub counters: Vec<(&'static str, u64)>,
     /// Facts by name, such as the state's digest.
     pub facts: Vec<(&'static str, String)>,
+    /// What an operator has to know of its end, each in a line.
+    pub warnings: Vec<String>,
 }
 
 impl StageReport {

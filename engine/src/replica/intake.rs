@@ -5,6 +5,7 @@
 //! Invariant: nothing of the feed is let in before somebody who has the log has said that this one is its beginning, nor when no leader of
 //! this log has spoken lately, or one says that its log is another one; and no repair but from who has just named this log, in the reign that it is in here.
 
+mod elsewhere;
 mod report;
 mod setup;
 
@@ -102,7 +103,10 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     bulk_from: Seq,
     /// The transfer under way is for what datagrams alone say there is.
     on_claim: bool,
+    /// A later epoch that the feed alone speaks of, and how many have still to be asked about it.
+    epoch_claim: Option<(u64, usize)>,
     claims: Claims,
+    epoch_claims: Claims,
     other_log: OtherLog,
     /// What comes before was here at the beginning, or somebody who has the log has vouched for it since.
     vouched: Seq,
@@ -176,7 +180,9 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             uncommitted: None,
             bulk_from: Seq::ZERO,
             on_claim: false,
+            epoch_claim: None,
             claims: Claims::default(),
+            epoch_claims: Claims::default(),
             other_log: OtherLog::default(),
             vouched,
             rest_until: 0,
@@ -198,9 +204,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         let Intake { repair_rx, tracker, peers, other_log, .. } = self;
         let taken = repair_rx.poll(now, BURST_MAX, |datagram| {
             if peers.contains(&datagram.source) && is_status(datagram.payload) {
-                // What is not taken is counted by the tracker.
-                let word = tracker.on_commit(now, datagram.payload);
-                other_log.on_word(now, datagram.source, word, tracker.reign());
+                other_log.hear(now, datagram.source, datagram.payload, tracker);
             }
         });
         self.advance_commit(now);
@@ -271,9 +275,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             if !peers.contains(&datagram.source) {
                 *foreign_datagrams += 1;
             } else if is_status(datagram.payload) {
-                // What is not taken is counted by the tracker.
-                let word = tracker.on_commit(now, datagram.payload);
-                other_log.on_word(now, datagram.source, word, tracker.reign());
+                other_log.hear(now, datagram.source, datagram.payload, tracker);
             } else {
                 let admits = *joined && other_log.stranger(now).is_none();
                 // What of the feed waited behind it is let in by the feed's own rule.
@@ -359,6 +361,12 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 let _ = self.tracker.on_log_word(now, reign, commit);
                 self.uncommitted = Some((now, self.heard_commit()));
                 self.words.is_answered();
+                if let Some(peer) = self.bulk.asked() {
+                    self.other_log.rejoin(peer);
+                }
+                if self.goes_on_asking(now) {
+                    return;
+                }
                 if self.door.next_seq() > self.bulk_from || self.shown == ReplicaState::Joining {
                     self.claims.was_founded();
                     self.words.clear();
@@ -387,28 +395,25 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         }
     }
 
-    /// Whoever was asked serves something else; where all do, there is nothing to follow.
-    fn is_foreign(&mut self, now: Nanos, why: String) {
-        self.foreign += 1;
-        self.elsewhere = Some(why.clone());
-        if self.foreign >= self.bulk.peers() {
-            self.verdict.get_or_insert(Verdict::Fault(why));
-        } else {
-            self.bulk_failed(now, &why);
+    /// Whether the epoch that the feed speaks of is looked for at the next peer: whoever was asked has this log, and has not come to it.
+    /// After the last, nobody bears it out.
+    fn goes_on_asking(&mut self, now: Nanos) -> bool {
+        let Some((epoch, left)) = self.epoch_claim.filter(|&(epoch, _)| self.door.epoch() < epoch) else {
+            if self.epoch_claim.take().is_some() {
+                self.epoch_claims.was_founded();
+            }
+            return false;
+        };
+        if left > 0 {
+            self.begin_bulk(now, self.shown);
+            return true;
         }
-    }
-
-    /// Whoever was asked serves another log. What came of the feed since its leader was replaced is that one's: nobody who has this log
-    /// has vouched for it or committed it, and it has to go.
-    fn is_of_other_log(&mut self, now: Nanos, why: String) {
-        let from = self.committed.get().next().max(self.vouched);
-        let is_led_there = self.foreign + 1 >= self.bulk.peers() || self.other_log.stranger(now).is_some();
-        if self.door.next_seq() > from && is_led_there {
-            self.board.set(Figure::Received, self.door.next_seq().0 - 1);
-            self.verdict.get_or_insert(Verdict::TakenBack { why, from });
-        } else {
-            self.is_foreign(now, why);
+        self.epoch_claim = None;
+        self.epoch_claims.was_unfounded(now);
+        if self.other_log.led_elsewhere(now).is_none() {
+            self.words.news(format_args!("the feed speaks of epoch {epoch}, and nobody who was asked has come to it"));
         }
+        true
     }
 
     /// The next peer is asked; after the last, all of them again, a little later.
@@ -431,6 +436,9 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     fn begin_bulk(&mut self, now: Nanos, shown: ReplicaState) {
         (self.shown, self.fruitless) = (shown, 0);
         self.on_claim = false;
+        if let Some((_, left)) = &mut self.epoch_claim {
+            *left = left.saturating_sub(1);
+        }
         self.phase = Phase::Bulk;
         self.bulk_from = self.door.next_seq();
         self.door.begin_bulk();
@@ -508,16 +516,27 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         }
     }
 
+    /// The feed speaks of a later epoch. A datagram says so, and no more: whoever has the log is asked about it, one after another.
+    fn heed_session(&mut self, now: Nanos, epoch: u64, from: u64) -> Option<ReplicaState> {
+        if !self.epoch_claims.is_heeded(now) || now < self.rest_until {
+            return None;
+        }
+        self.epoch_claim = Some((epoch, self.bulk.peers()));
+        if self.other_log.led_elsewhere(now).is_some() {
+            // It has been asked about before, and all is well where it does not get in the way.
+            return Some(self.state());
+        }
+        self.words.trouble(format_args!("the feed is in epoch {epoch} at seq {from}"));
+        Some(ReplicaState::ChangingEpoch)
+    }
+
     fn heed_feed(&mut self, now: Nanos) {
         let needed = self.arbiter.poll_event(now).and_then(|event| match event {
             FeedEvent::Unrepairable { from, count } => {
                 self.words.trouble(format_args!("nobody has {count} messages from seq {from} on in time"));
                 Some(ReplicaState::CatchingUp)
             }
-            FeedEvent::NewSession { epoch, from } => {
-                self.words.trouble(format_args!("the feed is in epoch {epoch} at seq {from}"));
-                Some(ReplicaState::ChangingEpoch)
-            }
+            FeedEvent::NewSession { epoch, from } => self.heed_session(now, u64::from(epoch), from),
             FeedEvent::EndOfSession { next } => {
                 self.words.trouble(format_args!("the leader has stopped before seq {next}"));
                 self.silent = true;
@@ -532,7 +551,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         let needed = needed.or_else(|| self.refused.then_some(ReplicaState::ChangingEpoch));
         // Nothing sound lies ahead: there is no more to it than a number in a datagram.
         let is_word = |state| matches!(state, ReplicaState::CatchingUp | ReplicaState::ChangingEpoch);
-        let mut on_claim = needed.is_some_and(is_word) && self.arbiter.held() == 0;
+        let mut on_claim = needed.is_some_and(is_word) && self.arbiter.held() == 0 && self.epoch_claim.is_none();
         let needed = needed.or_else(|| {
             on_claim = self.is_stale(now) || self.hears_of_other_log(now);
             on_claim.then_some(ReplicaState::CatchingUp)
@@ -545,21 +564,6 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         if let Some(state) = needed.filter(|_| now >= self.rest_until) {
             self.begin_bulk(now, state);
             self.on_claim = on_claim;
-        }
-    }
-
-    /// Says what a peer serves instead of this log, until a leader of this one is heard.
-    fn tell_elsewhere(&mut self, now: Nanos) {
-        if self.elsewhere.is_none() || self.phase != Phase::Feed {
-            return;
-        }
-        if is_led(&self.tracker, self.ended_at, now) {
-            self.elsewhere = None;
-            self.words.clear();
-        } else if let Some(elsewhere) = &self.elsewhere
-            && !self.words.has_trouble()
-        {
-            self.words.trouble(format_args!("{elsewhere}; no leader of this log is heard"));
         }
     }
 

@@ -5,13 +5,16 @@
 //! log. So a repair is taken only from who has just said that its log is this one, and is in the reign that the log is in here: who is in another
 //! epoch proves nothing so about what comes before that, and is asked over TCP. And nothing of the feed is let in while somebody says that its log is another one, as it may be that one's; that falls when
 //! somebody commits more of this log than was ever committed before: then the feed is of this one, and whoever says otherwise is none of its peers.
+//!
+//! Who has said over TCP that its log is another one has parted from this log. Whatever it says in datagrams of later epochs is not said of this
+//! one, until it answers otherwise: two copies of a log may each lead, in epochs of different numbers.
 
 use std::fmt;
 use std::net::SocketAddrV4;
 
 use ticktape_core::{Nanos, Seq};
 
-use crate::feed::{Commit, CommitDrop};
+use crate::feed::{Commit, CommitDrop, CommitTracker};
 use crate::payload::Reign;
 
 /// A word that is not repeated falls after so long, in ns: many heartbeats of whoever said it.
@@ -50,10 +53,27 @@ impl fmt::Display for Elsewhere {
 /// So long after a peer has named this log it is believed to have it, in ns: some heartbeats, less than another process takes to begin there.
 pub(super) const NAMED_NS: u64 = 100_000_000;
 
+/// A peer that has said over TCP that its log is another one.
+#[derive(Clone, Debug)]
+struct Parted {
+    address: SocketAddrV4,
+    why: String,
+    /// When it last spoke of a later epoch.
+    heard_at: Option<Nanos>,
+}
+
+impl Parted {
+    fn speaks(&self, now: Nanos) -> bool {
+        self.heard_at.is_some_and(|at| now < at.saturating_add(STANDS_NS))
+    }
+}
+
 /// What peers' Commits say about which log it is.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OtherLog {
     said: Option<Stranger>,
+    parted: Vec<Parted>,
+    parted_words: u64,
     /// Who has named this log, when last, and in which epoch.
     named: Vec<(SocketAddrV4, Nanos, u64)>,
     /// The most that was ever committed of this log.
@@ -61,6 +81,43 @@ pub(super) struct OtherLog {
 }
 
 impl OtherLog {
+    /// A datagram that is a Commit came from a peer.
+    pub(super) fn hear(&mut self, now: Nanos, address: SocketAddrV4, datagram: &[u8], tracker: &mut CommitTracker) {
+        if let Some(parted) = self.parted.iter_mut().find(|parted| parted.address == address)
+            && Commit::decode(datagram).is_ok_and(|commit| commit.reign.epoch > tracker.epoch())
+        {
+            parted.heard_at = Some(now);
+            self.parted_words += 1;
+            return;
+        }
+        // What is not taken is counted by the tracker.
+        let word = tracker.on_commit(now, datagram);
+        self.on_word(now, address, word, tracker.reign());
+    }
+
+    /// A peer has said over TCP that its log is another one: `why` in a line.
+    pub(super) fn part(&mut self, address: SocketAddrV4, why: &str) {
+        self.named.retain(|(peer, ..)| *peer != address);
+        let heard_at = self.parted.iter().find(|parted| parted.address == address).and_then(|parted| parted.heard_at);
+        self.rejoin(address);
+        self.parted.push(Parted { address, why: why.to_string(), heard_at });
+    }
+
+    /// A peer has said over TCP that it has this log.
+    pub(super) fn rejoin(&mut self, address: SocketAddrV4) {
+        self.parted.retain(|parted| parted.address != address);
+    }
+
+    /// Who leads another history in an epoch that this log is not in, in a line.
+    pub(super) fn led_elsewhere(&self, now: Nanos) -> Option<&str> {
+        self.parted.iter().find(|parted| parted.speaks(now)).map(|parted| &parted.why[..])
+    }
+
+    /// Commits that were not heeded, as their senders had parted from this log.
+    pub(super) fn parted_words(&self) -> u64 {
+        self.parted_words
+    }
+
     /// A Commit came from a peer, and was taken or not; the log here is in the reign `here`.
     pub(super) fn on_word(&mut self, now: Nanos, address: SocketAddrV4, word: Result<Commit, CommitDrop>, here: Reign) {
         let elsewhere = match word {

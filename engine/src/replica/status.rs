@@ -273,10 +273,12 @@ impl ReplicaStatus {
         Seq(self.get(Figure::Applied))
     }
 
-    /// Frames that are known of, whether committed or not, and that the state does not contain yet.
-    pub fn behind(&self) -> u64 {
+    /// Frames that are known of, whether committed or not, and that the state does not contain yet. `None` before anybody has said how many
+    /// there are.
+    pub fn behind(&self) -> Option<u64> {
         let known = [Figure::LeaderCommit, Figure::Committed, Figure::Received].map(|figure| self.get(figure));
-        known.into_iter().max().unwrap_or(0).saturating_sub(self.get(Figure::Applied))
+        let known = known.into_iter().max().filter(|&known| known > 0)?;
+        Some(known.saturating_sub(self.get(Figure::Applied)))
     }
 }
 
@@ -284,15 +286,18 @@ impl fmt::Display for ReplicaStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} epoch {} applied {} committed {} durable {} received {} behind {}",
+            "{} epoch {} applied {} committed {} durable {} received {} behind ",
             self.state,
             self.get(Figure::Epoch),
             self.get(Figure::Applied),
             self.get(Figure::Committed),
             self.get(Figure::Durable),
             self.get(Figure::Received),
-            self.behind(),
         )?;
+        match self.behind() {
+            Some(behind) => write!(f, "{behind}")?,
+            None => f.write_str("?")?,
+        }
         if self.word.is_empty() { Ok(()) } else { write!(f, " ({})", self.word) }
     }
 }
@@ -342,6 +347,11 @@ mod tests {
     fn a_line_names_the_state_and_what_was_said() {
         let board = Board::default();
         assert!(ReplicaState::ALL.into_iter().enumerate().all(|(at, state)| state as usize == at));
+        let line = board.read().to_string();
+        assert!(
+            line.starts_with("joining ") && line.ends_with("behind ?"),
+            "nobody has said how many there are: {line}"
+        );
         board.set_state(ReplicaState::CatchingUp);
         board.set(Figure::LeaderCommit, 10);
         board.set(Figure::Applied, 4);

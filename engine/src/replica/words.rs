@@ -74,6 +74,13 @@ impl Words {
         (self.standing, self.asks) = (Standing::Trouble, false);
     }
 
+    /// Something is wrong, and goes on to be.
+    pub(super) fn stands(&mut self, word: &str) {
+        if self.standing != Standing::Trouble || self.trouble != word {
+            self.trouble(word);
+        }
+    }
+
     /// Whether something is said to be wrong.
     pub(super) fn has_trouble(&self) -> bool {
         self.standing == Standing::Trouble

@@ -138,7 +138,8 @@ impl Out {
             Out::TakenBack { epoch, from, next } => {
                 let last = from - 1;
                 format!(
-                    "events {next} to {last} were taken back: they were lost with epoch {epoch}, and others have their numbers"
+                    "events {next} to {last} don't count: epoch {epoch} ended before event {next}, what came after it was taken back, and others \
+                     have their numbers"
                 )
             }
             Out::Unproven { epoch, next } => format!(

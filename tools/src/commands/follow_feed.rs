@@ -25,7 +25,7 @@ const LINE_EVERY: Duration = Duration::from_secs(1);
 struct Line<'a> {
     state: &'static str,
     word: &'a str,
-    behind: u64,
+    behind: Option<u64>,
     #[serde(flatten)]
     figures: std::collections::BTreeMap<&'static str, u64>,
 }

@@ -147,6 +147,7 @@ pub fn finish(report: &Report) -> Result<(), Failure> {
     if let Some(fault) = &report.fault {
         return Err(Failure::failed(fault));
     }
+    report.warnings.iter().for_each(|warning| eprintln!("ticktape: {warning}"));
     if let Some(error) = report.errors.first() {
         return Err(Failure::failed(error));
     }

@@ -30,6 +30,9 @@ const CAPACITY_SECONDS: f64 = 1.0;
 const LOAD_DIVISOR: f64 = 2.0;
 /// The client stands for other machines: it sends at even intervals, whoever else wants its core.
 const CLIENT_NAP: Duration = Duration::from_micros(20);
+/// A client whose own core was away for longer does not make up for it: those it stands for would have gone on, evenly, and a burst of what
+/// it is late with would be a stall of its own making. What it naps and sends in one round is far less.
+const CLIENT_LATE: Duration = Duration::from_millis(1);
 /// Commands sent before the client looks what has come.
 const SENDS_PER_ROUND: usize = 64;
 /// All of them on one core: two that share the other one with the shadow would wait for it.
@@ -57,6 +60,8 @@ struct Run {
     rate: f64,
     /// What the host took of all cores' time meanwhile.
     stolen_ms: u64,
+    /// What the client's core was away for.
+    away: Duration,
     /// The client went before all others on its core.
     is_first: bool,
 }
@@ -66,6 +71,8 @@ struct Load {
     encoded: Vec<u8>,
     sent: u64,
     is_open: bool,
+    /// What its own core was away for, and was not made up for.
+    away: Duration,
 }
 
 impl Load {
@@ -73,7 +80,7 @@ impl Load {
         let (rx, tx) = open()?.split();
         let config = ClientConfig { session: 1, ..ClientConfig::default() };
         let client = Client::new(rx, tx, appliance.local_addr(), &config);
-        Ok(Load { client, encoded: Vec::new(), sent: 0, is_open: false })
+        Ok(Load { client, encoded: Vec::new(), sent: 0, is_open: false, away: Duration::ZERO })
     }
 
     fn poll(&mut self) -> usize {
@@ -99,8 +106,12 @@ impl Load {
     fn run(&mut self, rate: f64, appliance: &Appliance, mut done: impl FnMut(f64) -> bool) -> Measured<f64> {
         let (begun, before) = (Instant::now(), self.sent);
         let mut idler = Idler::new(IdleStrategy::Backoff);
+        let (mut looked, away_before) = (begun, self.away);
         loop {
-            let elapsed = begun.elapsed();
+            let now = Instant::now();
+            let elapsed = now - begun;
+            self.away += Some(now - looked).filter(|&late| late > CLIENT_LATE).unwrap_or_default();
+            looked = now;
             if done(elapsed.as_secs_f64()) {
                 return Ok(elapsed.as_secs_f64());
             }
@@ -110,7 +121,7 @@ impl Load {
             if elapsed > PATIENCE {
                 return Err(format!("not done within {PATIENCE:?}"));
             }
-            let due = (elapsed.as_secs_f64() * rate) as u64;
+            let due = ((elapsed - (self.away - away_before)).as_secs_f64() * rate) as u64;
             let mut work = 0;
             while self.sent - before < due && work < SENDS_PER_ROUND && self.send()? {
                 work += 1;
@@ -169,12 +180,13 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
     // What is still under way counts to the first part, which is thrown away.
     load.run(rate, &appliance, |elapsed| elapsed >= 0.2)?;
     appliance.part().next();
+    load.away = Duration::ZERO;
     let stolen_before = jitter::stolen_ms(None);
     let seconds = match without {
         Some(with) => load.run(rate, &appliance, |elapsed| elapsed >= with.seconds.min(COMPARED_SECONDS_MAX))?,
         None => load.run(rate, &appliance, |_| appliance.covered().0 > 0)?,
     };
-    let stolen_ms = stolen_since(stolen_before);
+    let (stolen_ms, away) = (stolen_since(stolen_before), load.away);
     load.client.close(monotonic_ns());
     drop(first);
     let report = appliance.stop();
@@ -189,7 +201,7 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
         }
     }
     let (Some(applied), Some(released)) = (applied, released) else { return Err("no latencies came back".to_owned()) };
-    Ok(Run { applied, released, seconds, rate, stolen_ms, is_first })
+    Ok(Run { applied, released, seconds, rate, stolen_ms, away, is_first })
 }
 
 /// The longest of a round, in ms, and what the host took of the cores meanwhile.
@@ -267,12 +279,13 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
     let last = with.last().expect("one round at least");
     let notes = vec![
         format!(
-            "snapshot, {}: {:.1} s from the part load's start to the verified file, {:.0} commands/s, the client {}; {STAGES} on core \
+            "snapshot, {}: {:.1} s from the part load's start to the verified file, {:.0} commands/s, the client {}, its core away for {} ms of it in gaps over 1 ms, which it does not make up for; {STAGES} on core \
              {}, which spins; client and shadow on core {}; kernel.sched_autogroup_enabled = {}",
             case.name(),
             last.seconds,
             last.rate,
             if last.is_first { "before all others" } else { "among others (no right to lower its niceness)" },
+            last.away.as_millis(),
             cores.here,
             cores.there,
             u8::from(ticktape_tuning::pin::groups_sessions()),

@@ -125,6 +125,7 @@ pub fn run(args: &PubArgs, stop: &AtomicBool) -> Result<(), String> {
     if let Some(error) = report.fault.as_ref().or(report.errors.first()) {
         return Err(error.clone());
     }
+    report.warnings.iter().try_for_each(|warning| say(format_args!("pub {warning}")))?;
     counters("pub", &report)?;
     let digest = report.fact(StageName::Executor, "digest").unwrap_or("-");
     say(format_args!("pub stopped at seq {}: {digest}", report.counter(StageName::Executor, "applied_seq")))

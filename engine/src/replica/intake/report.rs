@@ -21,8 +21,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         self.door.heartbeat(now);
         let state = self.state();
         self.board.set_state(state);
-        let is_well = matches!(state, ReplicaState::Live | ReplicaState::Applying) && self.elsewhere.is_none();
-        self.words.poll(now, is_well);
+        self.look_over_words(now, matches!(state, ReplicaState::Live | ReplicaState::Applying));
         let counters = self.arbiter.counters();
         let duplicates: u64 = counters.sides.iter().map(|side| side.duplicates).sum();
         let refused = self.door.refusals().iter().sum::<u64>() + counters.not_verified + counters.oversized;
@@ -38,13 +37,13 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             (Figure::Gaps, counters.repair.gaps),
             (Figure::GivenUp, counters.repair.given_up),
             (Figure::Refused, refused),
-            (Figure::Unfounded, self.claims.unfounded()),
+            (Figure::Unfounded, self.claims.unfounded() + self.epoch_claims.unfounded()),
         ] {
             self.board.set(figure, value);
         }
     }
 
-    fn state(&mut self) -> ReplicaState {
+    pub(super) fn state(&mut self) -> ReplicaState {
         let is_repairing = self.arbiter.known_next() > self.arbiter.next_seq();
         // What is here counts, too: right after a transfer nobody may have said yet what of it is committed.
         let known = self.committed.get().max(self.last()).min(self.last_wanted);
@@ -103,7 +102,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             ("repair_requests", counters.repair.requests),
             ("repair_timeouts", counters.repair.timeouts),
             ("repairs_given_up", counters.repair.given_up),
-            ("claims_unfounded", self.claims.unfounded()),
+            ("claims_unfounded", self.claims.unfounded() + self.epoch_claims.unfounded()),
             ("commits_heard", commits.commits),
             ("commits_malformed", dropped(|drop| matches!(drop, CommitDrop::Malformed(_)))),
             (
@@ -113,6 +112,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                     matches!(drop, ForeignStream | ForeignLog { .. } | OtherHistory { .. })
                 }),
             ),
+            ("commits_of_parted_peers", self.other_log.parted_words()),
             ("commits_stale", dropped(|drop| matches!(drop, CommitDrop::StaleEpoch | CommitDrop::Stale { .. }))),
         ];
         let refusals = Refusal::NAMES.into_iter().zip(self.door.refusals().iter().copied());

@@ -20,6 +20,8 @@ const MS: Nanos = 1_000_000;
 const T: Nanos = 100_000 * MS;
 const STREAM: u32 = 7;
 const LOG_ID: u64 = 5;
+/// One that says nothing in datagrams.
+const OTHER_PEER: SocketAddrV4 = SocketAddrV4::new(std::net::Ipv4Addr::new(10, 9, 9, 9), 9);
 const HERE: Reign = Reign { epoch: 1, id: 10 };
 
 /// Ends as it is told, one transfer after another.
@@ -30,6 +32,7 @@ struct Told {
     brings: Rc<Cell<u64>>,
     next: u64,
     peers: usize,
+    address: SocketAddrV4,
 }
 
 impl Bulk for Told {
@@ -44,6 +47,12 @@ impl Bulk for Told {
             self.next += 1;
         }
         self.ends.borrow_mut().pop_front().map_or(BulkProgress::Working(0), BulkProgress::Ended)
+    }
+
+    /// One after the other; the last of them is who has an address.
+    fn asked(&self) -> Option<SocketAddrV4> {
+        let last = (self.begun.get() as usize).is_multiple_of(self.peers);
+        Some(if last { self.address } else { OTHER_PEER })
     }
 
     fn peers(&self) -> usize {
@@ -107,8 +116,14 @@ impl World {
         let (board, ends, begun) =
             (Board::default(), Rc::new(RefCell::new(VecDeque::new())), Rc::<Cell<u32>>::default());
         let brings = Rc::<Cell<u64>>::default();
-        let bulk =
-            Told { ends: Rc::clone(&ends), begun: Rc::clone(&begun), brings: Rc::clone(&brings), next: 0, peers };
+        let bulk = Told {
+            ends: Rc::clone(&ends),
+            begun: Rc::clone(&begun),
+            brings: Rc::clone(&brings),
+            next: 0,
+            peers,
+            address: from,
+        };
         let intake = Intake::new(&config, ports, side, bulk, board.clone());
         World { intake, board, ends, begun, brings, feed: feed_far.split().1, peer: far.split().1, to }
     }
@@ -163,6 +178,22 @@ impl World {
     fn feed_ends(&mut self, next: u64) {
         let session = FeedSession::new(STREAM, HERE.epoch as u32).unwrap();
         send(&mut self.feed, self.to, &end_of_session(&session.encode(), next));
+        self.feed.flush();
+    }
+
+    /// The feed goes on, and has nothing from `next` on.
+    fn feed_beats(&mut self, next: u64) {
+        let session = FeedSession::new(STREAM, HERE.epoch as u32).unwrap();
+        send(&mut self.feed, self.to, Packer::new(session.encode(), next, 1_000).packet());
+        self.feed.flush();
+    }
+
+    /// A packet of the feed in another epoch.
+    fn session_of(&mut self, of: Reign, seq: u64) {
+        let session = FeedSession::new(STREAM, of.epoch as u32).unwrap();
+        let mut packer = Packer::new(session.encode(), seq, 1_000);
+        assert!(packer.push(&frame(seq, of)));
+        send(&mut self.feed, self.to, packer.packet());
         self.feed.flush();
     }
 
@@ -278,6 +309,41 @@ fn peers_are_asked_once_a_second_about_another_history_that_one_of_them_goes_on_
     assert!(world.last() > 3_000, "{}", world.last());
     let asked = world.begun.get() - before;
     assert!((2..=6).contains(&asked), "{asked} times in 5 s");
+}
+
+#[test]
+fn a_later_epoch_that_only_another_history_has_is_named_all_the_time_and_keeps_nothing_of_ours_out() {
+    let later = Reign { epoch: 3, id: 30 };
+    let why = "10.0.0.3:3: its epoch 1 is another reign";
+    // Ours is led by who is silent here; the other history by who has an address.
+    let mut world = World::new(2);
+    let mut since_named = None;
+    for ms in 1..=30_000 {
+        let now = T + ms * MS;
+        world.commit(later, 0, 900);
+        world.feed_beats(world.last() + 1);
+        world.session_of(later, 900 + ms);
+        // Whoever is asked now.
+        let is_theirs = world.begun.get() > 0 && world.begun.get().is_multiple_of(2);
+        world.ends.borrow_mut().clear();
+        world.brings.set(if is_theirs { 0 } else { ms / 10 });
+        world.end(match is_theirs {
+            true => BulkEnd::OtherLog(why.to_string()),
+            false => BulkEnd::Complete { reign: HERE, commit: Seq(ms / 10) },
+        });
+        world.poll(now);
+        let status = world.board.read();
+        since_named = since_named.or_else(|| status.word.starts_with(why).then_some(ms));
+        if since_named.is_none_or(|since| ms < since + 10) {
+            continue;
+        }
+        assert!(status.word.starts_with(why), "{ms} ms: {status}");
+        assert_eq!(status.state, ReplicaState::Live, "{ms} ms: {status}");
+    }
+    assert_eq!(world.intake.verdict(), None);
+    assert!(since_named.is_some_and(|since| since < 3_000), "{since_named:?}");
+    assert!((4..20).contains(&world.begun.get()), "{} transfers", world.begun.get());
+    assert!(world.last() > 2_000, "what was committed of ours: {}", world.last());
 }
 
 #[test]
