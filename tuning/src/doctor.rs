@@ -112,7 +112,7 @@ pub enum Cost {
     Nanoseconds,
     /// 1 to 10 µs.
     Microseconds,
-    /// 10 to 100 µs.
+    /// 10 µs to some hundred.
     TensOfMicroseconds,
     /// A millisecond and more.
     Milliseconds,
@@ -128,7 +128,7 @@ impl Cost {
         match self {
             Cost::Nanoseconds => "tens to hundreds of ns, on each message",
             Cost::Microseconds => "1 to 10 µs at a time",
-            Cost::TensOfMicroseconds => "10 to 100 µs at a time",
+            Cost::TensOfMicroseconds => "10 to some hundred µs at a time",
             Cost::Milliseconds => "milliseconds at a time",
             Cost::Losses => "lost messages, which have to come again",
             Cost::Failure => "no start, a slower way, or a promise that the box does not keep",

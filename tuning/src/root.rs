@@ -230,12 +230,29 @@ impl Root {
     /// # Errors
     /// [`Unread`]: also where there is no such program, or it refuses.
     pub fn ethtool(&self, option: char, interface: &str) -> Result<String, Unread> {
-        self.extra(&format!("ethtool-{option}-{interface}"), || {
-            // The program takes no `--`, so a name must not look like an option.
-            if interface.starts_with('-') {
-                return Err(Unread::malformed(interface, "no name for a program's argument"));
-            }
-            live::program("ethtool", &[&format!("-{option}"), interface])
+        self.extra(&format!("ethtool-{option}-{interface}"), || live::ethtool(option, interface))
+    }
+
+    /// What `ethtool -n INTERFACE` prints of its filters, without the addresses in them.
+    ///
+    /// # Errors
+    /// [`Unread`]: as for [`Root::ethtool`].
+    pub fn ethtool_filters(&self, interface: &str) -> Result<String, Unread> {
+        self.extra(&format!("ethtool-n-{interface}"), || {
+            let text = live::ethtool('n', interface)?;
+            Ok(text.lines().filter(|line| !line.contains("addr")).collect::<Vec<_>>().join("\n"))
+        })
+    }
+
+    /// What `pmc` prints of where `ptp4l` on this box stands, without its clocks' identities.
+    ///
+    /// # Errors
+    /// [`Unread`]: also where there is no such program, or it refuses; as a rule only root may ask.
+    pub fn ptp_status(&self) -> Result<String, Unread> {
+        self.extra("ptp-status", || {
+            let text = live::program("pmc", &["-u", "-b", "0", "-s", "/var/run/ptp4lro", "GET TIME_STATUS_NP"])?;
+            let kept = |line: &&str| ["master_offset", "gmPresent"].iter().any(|key| line.trim().starts_with(key));
+            Ok(text.lines().filter(kept).map(str::trim).collect::<Vec<_>>().join("\n"))
         })
     }
 

@@ -1,7 +1,7 @@
 //! What the journal lies on.
 
 use super::{Check, Cost, Finding, Group, Plan, bad, known, not_applicable, ok, size, warn};
-use crate::facts::disk::Mount;
+use crate::facts::disk::{Layer, Mount};
 use crate::facts::{Facts, Known};
 
 /// Direct writes are made in multiples of this at most.
@@ -16,6 +16,15 @@ pub(super) const CHECKS: &[Check] = &[
         cost: Cost::Failure,
         source: "open(2), O_DIRECT; kernel documentation, filesystems",
         judge: file_system,
+    },
+    Check {
+        id: "disk-layers",
+        group: Group::Disk,
+        wants: "nothing between the file system and the disk that encrypts or computes parity",
+        why: "encryption hands each write to a worker of the kernel; parity reads what a small write leaves out of its stripe",
+        cost: Cost::TensOfMicroseconds,
+        source: "kernel documentation, device-mapper/dm-crypt (no_write_workqueue) and driver-api/md/raid5-cache",
+        judge: layers,
     },
     Check {
         id: "disk-mount",
@@ -86,7 +95,7 @@ pub(super) const CHECKS: &[Check] = &[
         wants: "an NVMe disk does not sleep: nvme_core.default_ps_max_latency_us 0",
         why: "the next write waits until it is awake",
         cost: Cost::Milliseconds,
-        source: "kernel documentation, kernel-parameters (nvme_core); NVM Express, \"Autonomous Power State Transition\"",
+        source: "NVM Express, \"Autonomous Power State Transition\"; kernel commit 9947d6a09cd7: disks that take 10 to 100 ms to wake up",
         judge: power_saving,
     },
 ];
@@ -105,6 +114,26 @@ fn file_system(facts: &Facts, _: &Plan) -> Known<Finding> {
         }
         _ => warn(read, "xfs or ext4, on which this journal is measured"),
     }
+}
+
+fn layers(facts: &Facts, _: &Plan) -> Known<Finding> {
+    let layers = known(&facts.disk.layers)?;
+    let mut read = Vec::new();
+    for Layer { name, kind, below } in layers {
+        read.push(format!("{name} ({}) on {}", known(kind)?, below.join(" and ")));
+    }
+    let has = |kinds: &[&str]| {
+        layers.iter().any(|layer| layer.kind.as_ref().is_ok_and(|kind| kinds.contains(&kind.as_str())))
+    };
+    if has(&["CRYPT"]) {
+        let fix =
+            "cryptsetup refresh --perf-no_read_workqueue --perf-no_write_workqueue; or a disk that encrypts by itself";
+        return warn(read.join(", "), fix);
+    }
+    if has(&["raid4", "raid5", "raid6"]) {
+        return warn(read.join(", "), "RAID 1 or 10; or none, where replicas hold the log");
+    }
+    if read.is_empty() { ok("none") } else { ok(read.join(", ")) }
 }
 
 fn mount(facts: &Facts, _: &Plan) -> Known<Finding> {

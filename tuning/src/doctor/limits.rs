@@ -2,6 +2,7 @@
 
 use super::{Check, Cost, Finding, Group, Plan, bad, known, not_applicable, ok, size, warn};
 use crate::facts::{Facts, Known};
+use crate::root::Unread;
 
 /// Files, sockets and rings of an appliance with its feeds, several times over.
 const FILES_MIN: u64 = 1_024;
@@ -82,7 +83,7 @@ pub(super) const CHECKS: &[Check] = &[
         wants: "the clock is off by less than 1 ms, and synchronised",
         why: "a clock that is stepped makes the stamps of the log slew for as long",
         cost: Cost::Milliseconds,
-        source: "chronyc(1), tracking",
+        source: "chronyc(1), tracking; pmc(8), TIME_STATUS_NP",
         judge: offset,
     },
 ];
@@ -183,13 +184,35 @@ fn kept(facts: &Facts, _: &Plan) -> Known<Finding> {
 }
 
 fn offset(facts: &Facts, _: &Plan) -> Known<Finding> {
-    if facts.cores.daemons("chronyd")?.is_empty() {
-        return not_applicable("chronyd does not run");
+    let runs = |name| facts.cores.daemons(name).map(|daemons| !daemons.is_empty());
+    if runs("chronyd")? {
+        let (seconds, is_synchronised) = facts.time.offset_s()?;
+        return judge_offset(seconds, "", is_synchronised, "chronyc sources shows what it hears");
     }
-    let (seconds, is_synchronised) = facts.time.offset_s()?;
-    let read = format!("{:.1} µs", seconds * 1e6);
+    if runs("ptp4l")? {
+        let (seconds, has_master) = facts.time.ptp_offset_s()?;
+        let finding = judge_offset(seconds, " of the card's clock", has_master, "pmc -u -b 0 'GET PORT_DATA_SET'");
+        // Nobody tells how far the system's clock is off the card's.
+        return if runs("phc2sys")? {
+            finding
+        } else {
+            warn("the card's clock is kept, the system's is not", "phc2sys -a -r")
+        };
+    }
+    if runs("systemd-timesyn")? {
+        if *known(&facts.time.timesyncd_has_time)? {
+            let what = "it has heard the time, and does not tell without being asked how far off the clock is";
+            return Err(Unread::malformed("systemd-timesyncd", what));
+        }
+        return warn("systemd-timesyncd has not heard the time yet", "timedatectl timesync-status; or chrony");
+    }
+    not_applicable("nobody that tells keeps it")
+}
+
+fn judge_offset(seconds: f64, of: &str, is_synchronised: bool, look: &str) -> Known<Finding> {
+    let read = format!("{:.1} µs{of}", seconds * 1e6);
     if !is_synchronised {
-        return warn(format!("{read}, not synchronised"), "chronyc sources shows what it hears");
+        return warn(format!("{read}, not synchronised"), look);
     }
     if seconds.abs() > OFFSET_S_MAX { warn(read, "nearer sources, or PTP") } else { ok(read) }
 }

@@ -1,6 +1,7 @@
 //! Pages, and what moves or takes them.
 
 use super::{Check, Cost, Finding, Group, Plan, bad, known, not_applicable, ok, size, warn};
+use crate::facts::memory::SHARED;
 use crate::facts::{Facts, Known};
 
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -36,10 +37,10 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "memory-ring-pages",
         group: Group::Memory,
-        wants: "shared memory may have huge pages: shmem_enabled is advise, within_size or always",
+        wants: "the log ring may have huge pages: transparent ones where it is in the process's own memory, /dev/shm mounted with huge=within_size where it is a file",
         why: "the log ring is asked for with them; from small pages readers meet TLB misses at every 4 KiB",
         cost: Cost::Nanoseconds,
-        source: "kernel documentation, admin-guide/mm/transhuge (shmem_enabled)",
+        source: "kernel documentation, admin-guide/mm/transhuge (huge pages in tmpfs/shmem) and filesystems/tmpfs (huge=)",
         judge: ring_pages,
     },
     Check {
@@ -57,7 +58,7 @@ pub(super) const CHECKS: &[Check] = &[
         wants: "a fault does not stop to make room for a huge page: defrag is defer, defer+madvise, madvise or never",
         why: "with always, any fault may move pages until there is a free huge one",
         cost: Cost::Milliseconds,
-        source: "kernel documentation, admin-guide/mm/transhuge (defrag)",
+        source: "kernel documentation, admin-guide/mm/transhuge (defrag); kernel commits facdaa917c4d and 67914ac08604 measure what compaction on demand takes",
         judge: thp_defrag,
     },
     Check {
@@ -93,7 +94,7 @@ pub(super) const CHECKS: &[Check] = &[
         wants: "no pages are moved ahead of need: compaction_proactiveness 0",
         why: "a page that is moved is away from all who use it, for that long",
         cost: Cost::Microseconds,
-        source: "kernel documentation, sysctl/vm (compaction_proactiveness)",
+        source: "kernel documentation, sysctl/vm (compaction_proactiveness); kernel commit facdaa917c4d",
         judge: compaction,
     },
     Check {
@@ -172,14 +173,37 @@ fn huge_pages(facts: &Facts, plan: &Plan) -> Known<Finding> {
 }
 
 fn ring_pages(facts: &Facts, plan: &Plan) -> Known<Finding> {
-    let word = known(&facts.memory.thp_shared)?;
-    let read = format!("{word}, for a ring of {}", size(plan.ring_bytes));
+    let ring = size(plan.ring_bytes);
     if plan.ring_bytes < HUGE_PAGE_BYTES {
-        return not_applicable(format!("the ring is {}: smaller than a huge page", size(plan.ring_bytes)));
+        return not_applicable(format!("the ring is {ring}: smaller than a huge page"));
     }
-    match word.as_str() {
-        "never" | "deny" => warn(read, "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled"),
-        _ => ok(read),
+    match &plan.ring_dir {
+        None => match known(&facts.memory.thp)?.as_str() {
+            "never" => warn(
+                format!("never, for a ring of {ring}"),
+                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+            ),
+            word => ok(format!("{word}, for a ring of {ring}")),
+        },
+        Some(dir) if dir.starts_with(SHARED) => shared_ring_pages(facts, &ring),
+        Some(dir) => not_applicable(format!("the ring is in {}", dir.display())),
+    }
+}
+
+/// A mount has its own setting, which the one for all shared memory can only override.
+fn shared_ring_pages(facts: &Facts, ring: &str) -> Known<Finding> {
+    let mount = known(&facts.memory.shared_mount)?;
+    let huge = mount.options.iter().find_map(|option| option.strip_prefix("huge=")).unwrap_or("never");
+    let read = format!("huge={huge} at {}, for a ring of {ring}", mount.at);
+    match (known(&facts.memory.thp_shared)?.as_str(), huge) {
+        ("deny", _) => warn(
+            format!("denied for all shared memory; {read}"),
+            "echo never > /sys/kernel/mm/transparent_hugepage/shmem_enabled",
+        ),
+        ("force", _) => ok(format!("forced for all shared memory; {read}")),
+        (_, "within_size" | "always") => ok(read),
+        // With huge=advise, too: a ring's file is given its space before it is mapped, so nobody has asked for large pages yet.
+        _ => warn(read, format!("mount -o remount,huge=within_size {}, and in /etc/fstab", mount.at)),
     }
 }
 

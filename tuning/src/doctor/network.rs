@@ -15,6 +15,9 @@ const NATIVE: [&str; 12] =
 /// The least receive ring that takes a burst while the reader is away for some µs, at 10 Gbit/s.
 const RX_RING_MIN: u64 = 512;
 
+/// Packets that a core may have waiting, where they come in bursts.
+const BACKLOG_MIN: u64 = 4_096;
+
 /// Headers of IP and UDP.
 const HEADER_BYTES: u64 = 28;
 
@@ -65,6 +68,15 @@ pub(super) const CHECKS: &[Check] = &[
         judge: spread,
     },
     Check {
+        id: "network-filters",
+        group: Group::Network,
+        wants: "no filter of the card takes clients' packets past the plan's queue, and those that lead there are in force",
+        why: "filters go before the hash: an AF_XDP socket of another queue never sees what they take away",
+        cost: Cost::Losses,
+        source: "kernel documentation, networking/scaling (accelerated RFS, n-tuple filters); ethtool(8), -N and -K ntuple",
+        judge: filters,
+    },
+    Check {
         id: "network-ring",
         group: Group::Network,
         wants: "a receive ring of 512 slots at least, where the card has them",
@@ -85,8 +97,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "network-backlog",
         group: Group::Network,
-        wants: "no core had more packets than it could queue since the start",
-        why: "the kernel drops what goes beyond net.core.netdev_max_backlog",
+        wants: "room for 4096 packets at each core, where fewer were not enough since the start: net.core.netdev_max_backlog",
+        why: "the kernel drops what goes beyond",
         cost: Cost::Losses,
         source: "kernel documentation, networking/scaling; proc_net(5), softnet_stat",
         judge: backlog,
@@ -115,7 +127,7 @@ pub(super) const CHECKS: &[Check] = &[
         wants: "no coalescing: adaptive-rx off, rx-usecs 0",
         why: "the card holds its interrupt back for so long, to make one for several packets",
         cost: Cost::TensOfMicroseconds,
-        source: "ethtool(8), -C; drivers default to 3 to 50 µs",
+        source: "ethtool(8), -C; vendors' manuals: up to 96 µs by load (be2net), 18 (bnx2)",
         judge: coalescing,
     },
     Check {
@@ -142,7 +154,7 @@ pub(super) const CHECKS: &[Check] = &[
         wants: "where the kernel polls within calls, interrupts stay off meanwhile: napi_defer_hard_irqs 1 or more, gro_flush_timeout 20 µs or more",
         why: "else each packet still raises its interrupt, beside the polling",
         cost: Cost::Microseconds,
-        source: "kernel documentation, networking/napi (software IRQ coalescing, busy polling)",
+        source: "kernel documentation, networking/napi (software IRQ coalescing, busy polling); its IRQ suspension is epoll's alone (kernel commit 8a6de2627fd3), which no stage uses",
         judge: busy_polling,
     },
     Check {
@@ -171,6 +183,15 @@ pub(super) const CHECKS: &[Check] = &[
         cost: Cost::Failure,
         source: "kernel documentation, networking/ip-sysctl (igmp_max_memberships)",
         judge: memberships,
+    },
+    Check {
+        id: "network-igmp",
+        group: Group::Network,
+        wants: "where groups are received, IGMP version 2 or 3",
+        why: "version 1 knows no leaving, and an old querier on the network brings everybody down to it",
+        cost: Cost::Losses,
+        source: "RFC 3376 (compatibility with older queriers); kernel documentation, networking/ip-sysctl (force_igmp_version)",
+        judge: igmp,
     },
     Check {
         id: "network-link-losses",
@@ -279,6 +300,9 @@ fn spread(facts: &Facts, plan: &Plan) -> Known<Finding> {
         if known(&network.rx_queues)? == &1 {
             return if queue == 0 { ok("one queue") } else { bad("one queue, 0", "queue = 0 in [xdp]") };
         }
+        if leads_to(&network.filtered_to(plan.port)?, queue) {
+            return not_applicable(format!("a filter takes port {} to queue {queue}", plan.port));
+        }
         let queues = network.spread_over()?;
         let read = format!("over queues {}, the plan's is {queue}", crate::pin::list(&queues));
         if queues == [queue as usize] {
@@ -291,6 +315,32 @@ fn spread(facts: &Facts, plan: &Plan) -> Known<Finding> {
                 "ethtool -X {name} start {queue} equal 1; or ethtool -N {name} flow-type udp4 dst-port PORT action {queue}"
             ),
         )
+    })
+}
+
+/// Whether filters take packets to that queue, and to no other.
+fn leads_to(filters: &[String], queue: u32) -> bool {
+    let there = format!("Direct to queue {queue}");
+    !filters.is_empty() && filters.iter().all(|action| *action == there)
+}
+
+fn filters(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    with_card(facts, |network| {
+        let Some(queue) = plan.bypass_queue else { return not_applicable("no AF_XDP is planned") };
+        let (port, name) = (plan.port, &network.name);
+        let filters = network.filtered_to(port)?;
+        if filters.is_empty() {
+            return ok(format!("none for port {port}: the hash decides"));
+        }
+        let read = format!("port {port}: {}", filters.join(", ").to_lowercase());
+        if !leads_to(&filters, queue) {
+            return bad(read, format!("ethtool -n {name} lists them; ethtool -N {name} delete NUMBER"));
+        }
+        // A card that has no such switch has them in force.
+        if network.feature("ntuple-filters") == Ok(false) {
+            return warn(format!("{read}, but not in force"), format!("ethtool -K {name} ntuple on"));
+        }
+        ok(read)
     })
 }
 
@@ -325,12 +375,18 @@ fn losses(facts: &Facts, _: &Plan) -> Known<Finding> {
 }
 
 fn backlog(facts: &Facts, _: &Plan) -> Known<Finding> {
-    with(facts, |network| match *known(&network.stack.backlog)? {
-        (0, squeezed) => ok(format!("none dropped; {squeezed} turns were cut short")),
-        (dropped, _) => warn(
-            format!("{dropped} dropped"),
-            "sysctl net.core.netdev_max_backlog=4096; less on the cores of the interrupts",
-        ),
+    with(facts, |network| {
+        let (dropped, squeezed) = *known(&network.stack.backlog)?;
+        if dropped == 0 {
+            return ok(format!("none dropped; {squeezed} turns were cut short"));
+        }
+        // When they were dropped is not told, so where there is room now the count is history.
+        let max = *known(&network.stack.backlog_max)?;
+        let read = format!("room for {max}; {dropped} dropped since the start");
+        if max >= BACKLOG_MIN {
+            return ok(read);
+        }
+        warn(read, format!("sysctl net.core.netdev_max_backlog={BACKLOG_MIN}; less on the cores of the interrupts"))
     })
 }
 
@@ -472,6 +528,24 @@ fn memberships(facts: &Facts, plan: &Plan) -> Known<Finding> {
         match *known(&network.stack.memberships_max)? {
             groups @ 20.. => ok(groups.to_string()),
             groups => warn(groups.to_string(), "sysctl net.ipv4.igmp_max_memberships=20"),
+        }
+    })
+}
+
+fn igmp(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    with(facts, |network| {
+        if !plan.is_multicast {
+            return not_applicable("no groups in the plan");
+        }
+        match known(&network.igmp)?.as_str() {
+            "V1" => warn(
+                "V1",
+                format!(
+                    "sysctl net.ipv4.conf.{}.force_igmp_version=0, and no querier of version 1 on the network",
+                    network.name
+                ),
+            ),
+            version => ok(version),
         }
     })
 }

@@ -15,6 +15,8 @@ pub struct Plan {
     pub spinning: Vec<usize>,
     /// The interface, where there is one.
     pub interface: Option<String>,
+    /// The port where clients connect; 0 is whichever is free.
+    pub port: u16,
     /// The queue of it that an AF_XDP socket takes; `None` where the kernel's stack is used.
     pub bypass_queue: Option<u32>,
     /// Whether the kernel polls the interface within calls.
@@ -29,8 +31,10 @@ pub struct Plan {
     pub directory: PathBuf,
     /// Free space that the journal wants at least.
     pub disk_bytes_min: u64,
-    /// The rings in shared memory.
+    /// The log ring.
     pub ring_bytes: u64,
+    /// Where its file is; `None` where it is in the process's own memory.
+    pub ring_dir: Option<PathBuf>,
     /// Memory that a card reads and writes.
     pub umem_bytes: u64,
 }

@@ -43,7 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
         wants: "no sleep state that takes more than 10 µs to wake from, on cores whose thread waits",
         why: "a thread that sleeps until a packet comes pays for the wakeup of its core first; those that spin never sleep",
         cost: Cost::TensOfMicroseconds,
-        source: "kernel documentation, pm/cpuidle: each state's latency is what its driver states",
+        source: "kernel documentation, pm/cpuidle; drivers/idle/intel_idle.c: 92 to 170 µs for C6 of Xeons from Skylake to Ice Lake",
         judge: sleep,
     },
     Check {

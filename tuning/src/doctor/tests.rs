@@ -16,6 +16,7 @@ pub(crate) fn plan() -> Plan {
         critical: vec![4, 5, 6],
         spinning: vec![4, 5, 6],
         interface: Some("eth1".to_owned()),
+        port: 7_001,
         bypass_queue: Some(0),
         is_busy_polling: true,
         is_multicast: true,
@@ -24,6 +25,7 @@ pub(crate) fn plan() -> Plan {
         directory: PathBuf::from("/data/journal"),
         disk_bytes_min: 256 << 20,
         ring_bytes: 4 << 20,
+        ring_dir: Some(PathBuf::from("/dev/shm")),
         umem_bytes: 16 << 20,
     }
 }
@@ -55,7 +57,7 @@ pub(crate) fn boxes() -> [(&'static str, Plan); 6] {
         umem_bytes: 0,
         ..plan()
     };
-    let guest = Plan { critical: vec![0, 1], directory: PathBuf::from("/"), ..container.clone() };
+    let guest = Plan { critical: vec![0, 1], directory: PathBuf::from("/"), ring_dir: None, ..container.clone() };
     [
         ("intel-tuned", plan()),
         ("intel-untuned", plan()),
@@ -166,16 +168,19 @@ fn there_are_checks_of_every_group_with_names_of_their_own() {
 
 /// Every check can say no: over all boxes and mistakes, and these besides, each has warned once at least.
 pub(crate) const OTHERS: &[&str] = &[
+    "== ticktape/ethtool-n-eth1.txt\nTotal 1 rules\n\nFilter: 1\n\tRule Type: UDP over IPv4\n\tDest port: 7001 mask: 0x0\n\tAction: Direct to queue 1\n",
+    "== proc/net/igmp\n4 eth1: 2 V1\n",
+    "== sys/dev/block/259:5 -> ../../devices/virtual/block/dm-0\n== sys/block/dm-0/dm/uuid\nCRYPT-LUKS2-x\n== sys/block/dm-0/slaves/nvme0n1p5/\n== sys/class/block/nvme0n1p5 -> ../../devices/nvme/nvme0/nvme0n1/nvme0n1p5\n",
     "== sys/devices/system/cpu/cpu4/cache/index3/shared_cpu_list\n4\n== sys/devices/system/node/node0/cpulist\n0-3,5-15\n== sys/devices/system/node/node1/cpulist\n4,16-31\n",
     "== sys/devices/system/node/node0/cpulist\n0-3\n== sys/devices/system/node/node1/cpulist\n4-31\n== sys/devices/system/cpu/intel_pstate/no_turbo\n1\n",
     "== sys/kernel/mm/transparent_hugepage/defrag\n[always] defer never\n== sys/kernel/mm/ksm/run\n1\n== proc/sys/vm/zone_reclaim_mode\n1\n",
     "== sys/devices/system/clocksource/clocksource0/current_clocksource\nhpet\n== proc/cpuinfo\nflags : constant_tsc\n== proc/sys/kernel/version\n#1 SMP PREEMPT_RT\n",
     "== proc/sys/kernel/timer_migration\n0\n== proc/sys/kernel/sched_rt_runtime_us\n-1\n== proc/sys/net/ipv4/igmp_max_memberships\n10\n",
     "== sys/class/net/eth1/operstate\ndown\n== sys/class/net/eth1/carrier_down_count\n90\n== sys/class/net/eth1/queues/rx-1/rps_cpus\n00000000,00000030\n",
-    "== proc/net/softnet_stat\n00012000 00000011 00000003\n== ticktape/ethtool-k-eth1.txt\nlarge-receive-offload: on\n",
+    "== proc/net/softnet_stat\n00012000 00000011 00000003\n== proc/sys/net/core/netdev_max_backlog\n1000\n== ticktape/ethtool-k-eth1.txt\nlarge-receive-offload: on\n",
     "== sys/block/nvme0n1/queue/write_cache\nwrite back\n== sys/block/nvme0n1/queue/logical_block_size\n65536\n== sys/block/nvme0n1/queue/scheduler\nnone [mq-deadline]\n",
     "== sys/block/nvme0n1/mq/{4-31}/ !missing\n== ticktape/space.txt\n100 960000000000\n",
-    "== proc/self/mountinfo\n0 0 259:5 / /data rw,nobarrier - xfs - -\n",
+    "== proc/self/mountinfo\n0 0 259:5 / /data rw,nobarrier - xfs - -\n0 0 0:25 / /dev/shm rw - tmpfs - -\n",
     "== ticktape/threads.txt\n9 user fifo 4-5 feedhandler rx\n22 kernel other 0-31 kthreadd kthreadd\n",
     "== ticktape/chrony-tracking.txt\nSystem time : 0.5 seconds slow of NTP time\nLeap status : Not synchronised\n",
     "== proc/cpuinfo\nflags : constant_tsc nonstop_tsc hypervisor\n== proc/stat\ncpu4 800000 0 1000 100 0 0 0 9000 0 0\n",
@@ -197,6 +202,99 @@ fn every_check_can_say_no() {
     note(&report(&tuned, &everywhere));
     let silent: Vec<_> = checks().map(|check| check.id).filter(|id| !warned.contains(id)).collect();
     assert!(silent.is_empty(), "{silent:?}");
+}
+
+/// What one check finds on a tuned box with a change.
+fn found(id: &str, change: &str) -> Finding {
+    let report = report(&fixture("intel-tuned").with(&change.parse().unwrap()), &plan());
+    report.outcomes().iter().find(|outcome| outcome.check.id == id).unwrap().finding.clone()
+}
+
+#[test]
+fn a_filter_of_the_port_goes_before_the_hash() {
+    // Its hash spreads over both queues.
+    let box_with = |port: &str, queue: u32, is_on: &str| {
+        format!(
+            "== sys/class/net/eth1/queues/rx-1/rps_cpus\n0\n== ticktape/ethtool-x-eth1.txt\nRX flow hash\n    0:      0     1\nRSS hash key:\n\
+             == ticktape/ethtool-k-eth1.txt\nlarge-receive-offload: off\nntuple-filters: {is_on}\n\
+             == ticktape/ethtool-n-eth1.txt\nTotal 2 rules\n\nFilter: 0\n\tRule Type: TCP over IPv4\n\tDest port: 7001 mask: 0x0\n\tAction: Drop\n\n\
+             Filter: 9\n\tRule Type: UDP over IPv4\n\tSrc port: 0 mask: 0xffff\n\tDest port: {port}\n\tAction: Direct to queue {queue}\n"
+        )
+    };
+    for (port, queue, is_on, verdict, spread) in [
+        ("7001 mask: 0x0", 0, "on", Verdict::Ok, Verdict::NotApplicable),
+        // All ports of which the upper twelve bits are the same.
+        ("7008 mask: 0xf", 0, "on", Verdict::Ok, Verdict::Bad),
+        ("7000 mask: 0xf", 0, "on", Verdict::Ok, Verdict::NotApplicable),
+        ("7001 mask: 0x0", 0, "off", Verdict::Warn, Verdict::NotApplicable),
+        ("7001 mask: 0x0", 1, "on", Verdict::Bad, Verdict::Bad),
+        ("7002 mask: 0x0", 1, "on", Verdict::Ok, Verdict::Bad),
+    ] {
+        let change = box_with(port, queue, is_on);
+        let both = ["network-filters", "network-spread"].map(|id| found(id, &change).verdict);
+        assert_eq!(both, [verdict, spread], "{port} {queue} {is_on}");
+    }
+}
+
+#[test]
+fn each_keeper_of_the_clock_is_asked_in_its_own_way() {
+    let kept_by = |daemon: &str, more: &str| {
+        found("time-offset", &format!("== ticktape/threads.txt\n9 user other 0-3 {daemon} {daemon}\n{more}"))
+    };
+    let ptp = |ns: &str, has_master: bool| {
+        let status = format!("== ticktape/ptp-status.txt\nmaster_offset {ns}\ngmPresent {has_master}\n");
+        kept_by("ptp4l", &format!("8 user other 0-3 phc2sys phc2sys\n{status}"))
+    };
+    let near = ptp("-120", true);
+    assert_eq!((near.verdict, near.read.as_str()), (Verdict::Ok, "-0.1 µs of the card's clock"));
+    assert_eq!(ptp("-1200000", true).verdict, Verdict::Warn);
+    assert_eq!(ptp("5", false).verdict, Verdict::Warn);
+    assert_eq!(ptp("?", true).verdict, Verdict::CantTell);
+    let alone = kept_by("ptp4l", "== ticktape/ptp-status.txt\nmaster_offset 5\ngmPresent true\n");
+    assert_eq!((alone.verdict, alone.fix.as_str()), (Verdict::Warn, "phc2sys -a -r"));
+    let timesyncd = |there: &str| kept_by("systemd-timesyn", there).verdict;
+    assert_eq!(timesyncd("== run/systemd/timesync/lock/\n"), Verdict::Warn);
+    assert_eq!(timesyncd("== run/systemd/timesync/synchronized/\n"), Verdict::CantTell);
+    assert_eq!(timesyncd(""), Verdict::CantTell);
+    assert_eq!(kept_by("ntpd", "").verdict, Verdict::NotApplicable);
+}
+
+#[test]
+fn where_the_ring_is_decides_what_gives_it_huge_pages() {
+    let verdict = |ring_dir: Option<&str>, enabled: &str, shared: &str, mount: &str| {
+        let change = format!(
+            "== sys/kernel/mm/transparent_hugepage/enabled\n{enabled}\n== sys/kernel/mm/transparent_hugepage/shmem_enabled\n{shared}\n\
+             == proc/self/mountinfo\n0 0 259:5 / /data rw - xfs - -\n0 0 0:25 / /dev/shm rw,{mount} - tmpfs - -\n"
+        );
+        let plan = Plan { ring_dir: ring_dir.map(PathBuf::from), ..plan() };
+        let report = report(&fixture("intel-tuned").with(&change.parse().unwrap()), &plan);
+        report.outcomes().iter().find(|outcome| outcome.check.id == "memory-ring-pages").unwrap().finding.verdict
+    };
+    // In the process's own memory the setting for shared memory says nothing, and the other way round.
+    assert_eq!(verdict(None, "[madvise]", "[never]", "x"), Verdict::Ok);
+    assert_eq!(verdict(None, "[never]", "[always]", "huge=always"), Verdict::Warn);
+    let file = Some("/dev/shm");
+    assert_eq!(verdict(file, "[never]", "[never]", "huge=within_size"), Verdict::Ok);
+    assert_eq!(verdict(file, "[never]", "[never]", "huge=always"), Verdict::Ok);
+    assert_eq!(verdict(file, "[madvise]", "[advise]", "huge=advise"), Verdict::Warn);
+    assert_eq!(verdict(file, "[madvise]", "[advise]", "nosuid"), Verdict::Warn);
+    assert_eq!(verdict(file, "[madvise]", "[deny]", "huge=always"), Verdict::Warn);
+    assert_eq!(verdict(file, "[madvise]", "[force]", "huge=never"), Verdict::Ok);
+    assert_eq!(verdict(Some("/data/rings"), "[madvise]", "[never]", "x"), Verdict::NotApplicable);
+}
+
+#[test]
+fn packets_dropped_before_there_was_room_are_history() {
+    let backlog = |room: u64, dropped: u64| {
+        let change = format!(
+            "== proc/net/softnet_stat\n00012000 {dropped:08x} 00000003\n== proc/sys/net/core/netdev_max_backlog\n{room}\n"
+        );
+        let Finding { verdict, read, .. } = found("network-backlog", &change);
+        (verdict, read)
+    };
+    assert_eq!(backlog(1_000, 17), (Verdict::Warn, "room for 1000; 17 dropped since the start".to_owned()));
+    assert_eq!(backlog(4_096, 17), (Verdict::Ok, "room for 4096; 17 dropped since the start".to_owned()));
+    assert_eq!(backlog(1_000, 0).0, Verdict::Ok);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::interrupts::Device;
+use super::memory::SHARED;
 use super::{Known, chosen, number};
 use crate::root::{Root, Unread};
 
@@ -19,12 +20,28 @@ pub struct Mount {
     pub options: Vec<String>,
 }
 
+/// What a file system may lie on instead of a disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// Its name, as `dm-0` or `md127`.
+    pub name: String,
+    /// What it does: the first word of its identity for the device mapper, as `LVM` or `CRYPT`; the level for RAID, as `raid5`.
+    pub kind: Known<String>,
+    /// What it lies on.
+    pub below: Vec<String>,
+}
+
+/// Layers are followed this far down.
+const LAYERS_MAX: usize = 8;
+
 /// A directory's disk.
 #[derive(Clone, Debug)]
 pub struct Disk {
     /// The mount that holds it.
     pub mount: Known<Mount>,
-    /// The whole device's name, as `nvme0n1`.
+    /// What lies between the file system and the disk, from above.
+    pub layers: Known<Vec<Layer>>,
+    /// The whole device's name, as `nvme0n1`: the disk below all layers, or the lowest of them where it lies on several.
     pub name: Known<String>,
     /// How its interrupts are told.
     pub device: Device,
@@ -54,7 +71,9 @@ impl Disk {
     /// Reads what holds `directory`, an absolute path.
     pub fn read(root: &Root, directory: &Path) -> Disk {
         let mount = mount(root, directory);
-        let name = mount.clone().and_then(|mount| name(root, &mount));
+        let top = mount.clone().and_then(|mount| name(root, &mount));
+        let layers = top.clone().map(|top| layers(root, &top));
+        let name = top.and_then(|top| lowest(root, top, layers.as_deref().unwrap_or_default()));
         let below = |file: &str| name.clone().map(|name| format!("sys/block/{name}/{file}"));
         let text = |file: &str| below(file).and_then(|path| root.text(&path));
         let bytes = |file: &str| below(file).and_then(|path| number(root, &path));
@@ -76,13 +95,14 @@ impl Disk {
             power_saving_us: number(root, "sys/module/nvme_core/parameters/default_ps_max_latency_us"),
             space: root.space(directory).and_then(|text| space(&text)),
             mount,
+            layers,
             name,
         }
     }
 }
 
 /// The last of the longest mount points above `directory` covers the others.
-fn mount(root: &Root, directory: &Path) -> Known<Mount> {
+pub(super) fn mount(root: &Root, directory: &Path) -> Known<Mount> {
     let path = "proc/self/mountinfo";
     let text = root.kept(path, |line| {
         let mount = parse(line)?;
@@ -90,7 +110,8 @@ fn mount(root: &Root, directory: &Path) -> Known<Mount> {
         let Mount { number, at, kind, options } = mount;
         let at_written = at.replace('\\', "\\134").replace(' ', "\\040");
         let options = if options.is_empty() { "-".to_owned() } else { options.join(",") };
-        directory.starts_with(&at).then(|| format!("0 0 {number} / {at_written} {options} - {kind} - -"))
+        let is_wanted = directory.starts_with(&at) || Path::new(SHARED).starts_with(&at);
+        is_wanted.then(|| format!("0 0 {number} / {at_written} {options} - {kind} - -"))
     })?;
     let above = text.lines().filter_map(parse).filter(|mount| directory.starts_with(&mount.at));
     let longest = above.max_by_key(|mount| mount.at.len());
@@ -122,7 +143,11 @@ fn name(root: &Root, mount: &Mount) -> Known<String> {
     if mount.number.starts_with("0:") {
         return Err(Unread::malformed(&path, format!("{} does not tell which disk it is on", mount.kind)));
     }
-    let target = root.link(&path)?;
+    Ok(whole(&root.link(&path)?))
+}
+
+/// The whole device of what a link of `/sys` leads to.
+fn whole(target: &str) -> String {
     let mut parts = target.rsplit('/');
     let last = parts.next().unwrap_or_default().to_owned();
     // A partition's directory is in its disk's, which is in `block` or, of NVMe, in its controller's.
@@ -132,9 +157,45 @@ fn name(root: &Root, mount: &Mount) -> Known<String> {
                 && disk.starts_with(|c: char| c.is_ascii_alphabetic())
                 && !is_controller(disk) =>
         {
-            Ok(disk.to_owned())
+            disk.to_owned()
         }
-        _ => Ok(last),
+        _ => last,
+    }
+}
+
+fn layers(root: &Root, top: &str) -> Vec<Layer> {
+    let (mut layers, mut name) = (Vec::new(), top.to_owned());
+    while layers.len() < LAYERS_MAX {
+        let at = format!("sys/block/{name}");
+        let kind = match name.as_bytes() {
+            // The rest of it names volumes.
+            [b'd', b'm', b'-', ..] => root
+                .reduced(&format!("{at}/dm/uuid"), |text| text.split('-').next().unwrap_or_default().trim().to_owned()),
+            [b'm', b'd', ..] => root.text(&format!("{at}/md/level")),
+            _ => break,
+        };
+        let below = root.names(&format!("{at}/slaves")).unwrap_or_default();
+        let next = if let [one] = &below[..] { whole_of(root, one).ok() } else { None };
+        layers.push(Layer { name, kind, below });
+        match next {
+            Some(next) => name = next,
+            None => break,
+        }
+    }
+    layers
+}
+
+/// The whole device of a partition or of itself, by its name.
+fn whole_of(root: &Root, name: &str) -> Known<String> {
+    root.link(&format!("sys/class/block/{name}")).map(|target| whole(&target))
+}
+
+/// The disk below `layers`, which begin with `top`.
+fn lowest(root: &Root, top: String, layers: &[Layer]) -> Known<String> {
+    match layers.last() {
+        None => Ok(top),
+        Some(Layer { below, .. }) if below.len() == 1 => whole_of(root, &below[0]),
+        Some(layer) => Ok(layer.name.clone()),
     }
 }
 
@@ -196,5 +257,42 @@ mod tests {
             let mount = Mount { number: "8:1".into(), at: "/".into(), kind: "xfs".into(), options: Vec::new() };
             assert_eq!(super::name(&root, &mount).unwrap(), name, "{target}");
         }
+    }
+
+    #[test]
+    fn below_layers_there_is_a_disk() {
+        let text = "== proc/self/mountinfo\n40 22 253:1 / /data rw - xfs - rw\n\
+            == sys/dev/block/253:1 -> ../../devices/virtual/block/dm-1\n\
+            == sys/block/dm-1/dm/uuid\nLVM-BOOKvolume\n== sys/block/dm-1/slaves/dm-0/\n\
+            == sys/class/block/dm-0 -> ../../devices/virtual/block/dm-0\n\
+            == sys/block/dm-0/dm/uuid\nCRYPT-LUKS2-secret\n== sys/block/dm-0/slaves/nvme1n1p3/\n\
+            == sys/class/block/nvme1n1p3 -> ../../devices/pci0000:00/nvme/nvme1/nvme1n1/nvme1n1p3\n\
+            == sys/block/nvme1n1/queue/scheduler\n[none] mq-deadline\n";
+        let root = Root::recorded(text.parse().unwrap());
+        let disk = Disk::read(&root, Path::new("/data/journal"));
+        let layer = |name: &str, kind: &str, below: &str| Layer {
+            name: name.into(),
+            kind: Ok(kind.into()),
+            below: vec![below.into()],
+        };
+        assert_eq!(disk.layers, Ok(vec![layer("dm-1", "LVM", "dm-0"), layer("dm-0", "CRYPT", "nvme1n1p3")]));
+        assert_eq!((disk.name.unwrap().as_str(), disk.scheduler.unwrap().as_str()), ("nvme1n1", "none"));
+        assert!(!root.seen().to_string().contains("secret") && !root.seen().to_string().contains("BOOK"));
+    }
+
+    #[test]
+    fn a_disk_of_several_is_the_lowest_layer_and_a_ring_of_layers_ends() {
+        let raid = "== proc/self/mountinfo\n40 22 9:0 / /data rw - xfs - rw\n\
+            == sys/dev/block/9:0 -> ../../devices/virtual/block/md0\n== sys/block/md0/md/level\nraid5\n\
+            == sys/block/md0/slaves/sda1/\n== sys/block/md0/slaves/sdb1/\n";
+        let disk = Disk::read(&Root::recorded(raid.parse().unwrap()), Path::new("/data"));
+        assert_eq!(disk.name.unwrap(), "md0");
+        let layers = disk.layers.unwrap();
+        assert_eq!((layers[0].kind.as_deref(), layers[0].below.len()), (Ok("raid5"), 2));
+        let ring = "== proc/self/mountinfo\n40 22 253:0 / /data rw - xfs - rw\n\
+            == sys/dev/block/253:0 -> ../../devices/virtual/block/dm-0\n== sys/block/dm-0/slaves/dm-0/\n\
+            == sys/class/block/dm-0 -> ../../devices/virtual/block/dm-0\n";
+        let disk = Disk::read(&Root::recorded(ring.parse().unwrap()), Path::new("/data"));
+        assert_eq!(disk.layers.unwrap().len(), LAYERS_MAX);
     }
 }

@@ -1,7 +1,13 @@
 //! Pages, and what moves or takes them.
 
+use std::path::Path;
+
+use super::disk::{self, Mount};
 use super::{Known, chosen, number, value};
 use crate::root::{Root, Unread};
+
+/// Where rings with a name are, unless told otherwise.
+pub const SHARED: &str = "/dev/shm";
 
 /// All of it.
 #[derive(Clone, Debug)]
@@ -12,8 +18,10 @@ pub struct Memory {
     pub thp: Known<String>,
     /// What a fault does to get one.
     pub thp_defrag: Known<String>,
-    /// The same for shared memory.
+    /// What overrides it for shared memory: `deny` and `force`; the others are of memory without a mount of its own.
     pub thp_shared: Known<String>,
+    /// How `/dev/shm` is mounted.
+    pub shared_mount: Known<Mount>,
     /// Whether the kernel moves pages towards their users.
     pub numa_balancing: Known<u64>,
     /// How many nodes there are.
@@ -43,6 +51,7 @@ impl Memory {
             thp: word("enabled"),
             thp_defrag: word("defrag"),
             thp_shared: word("shmem_enabled"),
+            shared_mount: disk::mount(root, Path::new(SHARED)),
             numa_balancing: number(root, "proc/sys/kernel/numa_balancing"),
             nodes: super::cpu_list::read_list(root, "sys/devices/system/node/online").map(|nodes| nodes.len()),
             ksm: number(root, &format!("{mm}/ksm/run")),

@@ -3,7 +3,7 @@
 use super::cpu_list::{self, CoreSet};
 use super::interrupts::Device;
 use super::{Known, number, value};
-use crate::root::{Root, Unread};
+use crate::root::{Root, Unread, Why};
 
 /// How packets were lost since the interface came up.
 const LOSSES: [&str; 4] = ["rx_dropped", "rx_missed_errors", "rx_fifo_errors", "rx_errors"];
@@ -45,6 +45,10 @@ pub struct Network {
     pub pause: Known<String>,
     /// Which queues its hash spreads packets over.
     pub spread: Known<String>,
+    /// Its filters, which go before the hash.
+    pub filters: Known<String>,
+    /// Which version of IGMP it speaks, as `V3`: an old one where somebody on the network does, or it was told to.
+    pub igmp: Known<String>,
     /// Filters: strict (1) drops what comes in where it would not go out.
     pub reverse_path: Known<u64>,
     /// Settings of the stack.
@@ -62,6 +66,8 @@ pub struct Stack {
     pub bpf_jit: Known<u64>,
     /// How many groups a socket may be in.
     pub memberships_max: Known<u64>,
+    /// How many packets wait for a core at most.
+    pub backlog_max: Known<u64>,
     /// Packets that a core had no room for, and turns that ended before all was done.
     pub backlog: Known<(u64, u64)>,
     /// Datagrams that a socket had no room for.
@@ -91,6 +97,8 @@ impl Network {
             features: root.ethtool('k', name),
             pause: root.ethtool('a', name),
             spread: root.ethtool('x', name),
+            filters: root.ethtool_filters(name),
+            igmp: igmp(root, name),
             reverse_path: reverse_path(root, name),
             stack: Stack::read(root),
             name: name.to_owned(),
@@ -107,6 +115,32 @@ impl Network {
         let malformed = || Unread::malformed(&format!("ethtool -x {}", self.name), "no table of queues");
         let queues = cpu_list::sorted(queues.map_err(|_| malformed())?);
         if queues.is_empty() { Err(malformed()) } else { Ok(queues) }
+    }
+
+    /// The queues that filters take UDP over IPv4 for `port` to, from what `ethtool -n` prints: a paragraph for each, with lines as
+    /// `Dest port: 7001 mask: 0x0`, whose mask has the bits that don't matter, and `Action: Direct to queue 2`. A card that has no
+    /// filters has none.
+    pub fn filtered_to(&self, port: u16) -> Known<Vec<String>> {
+        let text = match &self.filters {
+            Err(Unread { why: Why::Failed(error), .. }) if error.ends_with("Operation not supported") => {
+                return Ok(Vec::new());
+            }
+            filters => filters.as_ref().map_err(Unread::clone)?,
+        };
+        let takes = |filter: &&str| {
+            let is_udp = value(filter, "Rule Type").is_some_and(|kind| kind == "UDP over IPv4");
+            let number = |word: &str| match word.strip_prefix("0x") {
+                Some(hexadecimal) => u16::from_str_radix(hexadecimal, 16).ok(),
+                None => word.parse::<u16>().ok(),
+            };
+            let of_port = value(filter, "Dest port").and_then(|line| {
+                let (wanted, mask) = line.split_once(" mask: ")?;
+                Some((number(wanted)?, number(mask)?))
+            });
+            is_udp && of_port.is_some_and(|(wanted, mask)| (wanted ^ port) & !mask == 0)
+        };
+        let action = |filter: &str| value(filter, "Action").unwrap_or("nowhere").to_owned();
+        Ok(text.split("Filter:").skip(1).filter(takes).map(action).collect())
     }
 
     /// Its receive ring: the slots it could have, and has, from what `ethtool -g` prints: both under their headings.
@@ -136,6 +170,7 @@ impl Stack {
             tx_buffer_bytes_max: core("wmem_max"),
             bpf_jit: core("bpf_jit_enable"),
             memberships_max: number(root, "proc/sys/net/ipv4/igmp_max_memberships"),
+            backlog_max: core("netdev_max_backlog"),
             backlog: backlog(root),
             socket_drops: socket_drops(root),
         }
@@ -160,6 +195,18 @@ fn reverse_path(root: &Root, name: &str) -> Known<u64> {
     // Dots in a name stand as slashes in the names of settings, but not in their paths.
     let of = |name: &str| number::<u64>(root, &format!("proc/sys/net/ipv4/conf/{name}/rp_filter"));
     Ok(of("all")?.max(of(name)?))
+}
+
+/// The line of the interface alone, as `4 eth1 : 2 V3`: those of its groups have their addresses.
+fn igmp(root: &Root, name: &str) -> Known<String> {
+    let path = "proc/net/igmp";
+    let of_interface = |line: &str| {
+        let (interface, rest) = line.split_once(':')?;
+        (interface.split_whitespace().nth(1) == Some(name)).then(|| format!("0 {name}: {}", rest.trim()))
+    };
+    let text = root.kept(path, of_interface)?;
+    let version = text.split_whitespace().last().filter(|version| version.starts_with('V'));
+    version.map(str::to_owned).ok_or_else(|| Unread::malformed(path, format!("{name} is in no group")))
 }
 
 /// Of each core's line of hexadecimal words: the second counts packets dropped, the third turns cut short.

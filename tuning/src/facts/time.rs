@@ -3,20 +3,27 @@
 use super::{Known, value};
 use crate::root::{Root, Unread};
 
-/// What chrony says.
+/// What those say who keep it.
 #[derive(Clone, Debug)]
 pub struct Time {
     /// What `chronyc -n tracking` prints.
     pub tracking: Known<String>,
+    /// What `pmc` prints of `ptp4l`.
+    pub ptp: Known<String>,
+    /// Whether systemd-timesyncd has found the time since it runs.
+    pub timesyncd_has_time: Known<bool>,
 }
 
 impl Time {
     /// Reads it.
     pub fn read(root: &Root) -> Time {
-        Time { tracking: root.chrony_tracking() }
+        // An empty file in its directory, from the first time that it has heard on.
+        let timesyncd_has_time =
+            root.names("run/systemd/timesync").map(|names| names.iter().any(|name| name == "synchronized"));
+        Time { tracking: root.chrony_tracking(), ptp: root.ptp_status(), timesyncd_has_time }
     }
 
-    /// How far the clock is off, in seconds, and whether it is kept at all.
+    /// How far the clock is off, in seconds, and whether it is kept at all, as chrony says.
     pub fn offset_s(&self) -> Known<(f64, bool)> {
         let text = self.tracking.as_ref().map_err(Unread::clone)?;
         // "System time     : 0.000003341 seconds fast of NTP time".
@@ -24,5 +31,15 @@ impl Time {
         let seconds = seconds.filter(|seconds| seconds.is_finite());
         let seconds = seconds.ok_or_else(|| Unread::malformed("chronyc tracking", "no System time in it"))?;
         Ok((seconds, value(text, "Leap status").is_some_and(|status| status != "Not synchronised")))
+    }
+
+    /// How far the card's clock is off its master's, in seconds, and whether there is a master, as `ptp4l` says.
+    pub fn ptp_offset_s(&self) -> Known<(f64, bool)> {
+        let text = self.ptp.as_ref().map_err(Unread::clone)?;
+        // "master_offset              -12", in ns.
+        let of = |key: &str| text.lines().find_map(|line| line.trim().strip_prefix(key)).map(str::trim);
+        let ns = of("master_offset").and_then(|ns| ns.parse::<f64>().ok()).filter(|ns| ns.is_finite());
+        let ns = ns.ok_or_else(|| Unread::malformed("pmc TIME_STATUS_NP", "no master_offset in it"))?;
+        Ok((ns / 1e9, of("gmPresent") == Some("true")))
     }
 }

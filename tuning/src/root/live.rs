@@ -29,11 +29,20 @@ pub(super) fn program(name: &str, arguments: &[&str]) -> Result<String, Unread> 
                 let said = String::from_utf8_lossy(&output.stderr);
                 return Err(unread(Why::Failed(said.lines().next().unwrap_or("failed").trim().to_owned())));
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // So it is told, too, where a directory on the way may not be looked into.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {}
             Err(error) => return Err(unread(Why::Failed(error.to_string()))),
         }
     }
     Err(unread(Why::Failed(format!("there is no program {name} here: install it"))))
+}
+
+pub(super) fn ethtool(option: char, interface: &str) -> Result<String, Unread> {
+    // The program takes no `--`, so a name must not look like an option.
+    if interface.starts_with('-') {
+        return Err(Unread::malformed(interface, "no name for a program's argument"));
+    }
+    program("ethtool", &[&format!("-{option}"), interface])
 }
 
 pub(super) fn space(directory: &Path) -> Result<String, Unread> {
@@ -118,4 +127,19 @@ fn standing(task: &Path) -> Option<(bool, &'static str, String)> {
     let status = fs::read_to_string(task.join("status")).ok()?;
     let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().to_owned();
     Some((flags & KERNEL_THREAD != 0, policy, cores))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_or_may_not_be_run_is_to_be_installed() {
+        for name in ["no-such-program", "/etc/passwd"] {
+            let unread = program(name, &["-x"]).unwrap_err();
+            assert!(unread.to_string().ends_with(&format!("there is no program {name} here: install it")), "{unread}");
+        }
+        assert_eq!(program("true", &[]), Ok(String::new()));
+        assert!(program("false", &[]).is_err());
+    }
 }

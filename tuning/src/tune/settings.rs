@@ -115,7 +115,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         check: "memory-ring-pages",
         form: Form::Choice,
         why: "the log ring may have the huge pages that it asks for",
-        wanted: |_| vec![thp("shmem_enabled", "advise")],
+        // How a file system is mounted stands in no file that could be written.
+        wanted: |of| if of.plan.ring_dir.is_none() { vec![thp("enabled", "madvise")] } else { Vec::new() },
     },
     Setting { check: "memory-huge-pages", form: Form::Count, why: "the umem lies in huge pages", wanted: huge_pages },
     Setting {

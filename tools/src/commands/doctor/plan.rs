@@ -47,6 +47,7 @@ pub fn of(root: &Root, config: Option<&ApplianceConfig>) -> Result<Plan, Failure
         critical,
         spinning,
         interface,
+        port: defaults.listen.port(),
         bypass_queue: xdp.map(|xdp| xdp.queue),
         is_busy_polling: defaults.busy_poll_us.is_some_and(|us| us > 0),
         is_multicast: defaults.feed.is_some() || defaults.events.is_some(),
@@ -55,6 +56,7 @@ pub fn of(root: &Root, config: Option<&ApplianceConfig>) -> Result<Plan, Failure
         directory: absolute(&defaults.dir),
         disk_bytes_min: SEGMENTS * defaults.journal.segment_bytes as u64,
         ring_bytes: defaults.ring.bytes as u64,
+        ring_dir: defaults.ring.name.as_ref().map(|_| absolute(&defaults.ring.dir)),
         umem_bytes: if xdp.is_some() { UMEM_BYTES } else { 0 },
     })
 }
