@@ -73,6 +73,21 @@ fn a_core_that_sleeps_tells_how_late_it_woke_up() {
 }
 
 #[test]
+fn a_core_is_held_awake_while_it_is_looked_at_or_the_run_is_refused() {
+    let core = core();
+    let args = ["--cores", &core, "--seconds", "1", "--wake", "1000", "--hold-cpu-latency-us", "0"];
+    let output = jitter(&args);
+    if fs::OpenOptions::new().write(true).open("/dev/cpu_dma_latency").is_ok() {
+        assert!(said(&output).contains("waking up each 1000 µs, cores held awake to within 0 µs"), "{output:?}");
+    } else {
+        let why = String::from_utf8_lossy(&output.stderr);
+        assert!(why.contains("--hold-cpu-latency-us 0: ") && output.status.code() == Some(2), "{why}");
+    }
+    // Who spins does not sleep.
+    assert_eq!(jitter(&["--hold-cpu-latency-us", "0"]).status.code(), Some(2));
+}
+
+#[test]
 fn what_can_not_be_done_is_refused_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {

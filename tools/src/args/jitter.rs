@@ -9,6 +9,8 @@ use ticktape_tuning::facts::cpu_list;
 const SECONDS_MAX: u64 = 600;
 /// The shortest and the longest time between two wake-ups, in microseconds.
 const WAKE_US: std::ops::RangeInclusive<u64> = 10..=1_000_000;
+/// The longest wish for a core's wakeup, in microseconds: no idle state takes longer.
+const LATENCY_US_MAX: i64 = 1_000_000;
 /// Priorities of `SCHED_FIFO`.
 const FIFO: std::ops::RangeInclusive<i64> = 1..=99;
 
@@ -35,6 +37,10 @@ pub struct JitterArgs {
     /// Do not spin, but sleep, wake up each so many microseconds, and tell how late: what cyclictest measures
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(WAKE_US))]
     pub wake: Option<u64>,
+    /// Keep cores meanwhile from sleep that takes longer than so many microseconds to end, as cyclictest does with 0; needs
+    /// /dev/cpu_dma_latency, as a rule root. An appliance does so with [runtime] hold_cpu_latency_us
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=LATENCY_US_MAX), requires = "wake")]
+    pub hold_cpu_latency_us: Option<u32>,
     /// Run with this priority under SCHED_FIFO, 1 to 99; needs CAP_SYS_NICE. Where nothing is isolated the kernel still takes the core
     /// back for 50 ms of a second, which then shows
     #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(FIFO))]

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use ticktape_tuning::jitter::watch::{Asked, Watched};
-use ticktape_tuning::{clock, jitter, pin};
+use ticktape_tuning::{clock, jitter, pin, standing};
 
 use crate::Failure;
 use crate::args::JitterArgs;
@@ -37,6 +37,7 @@ pub fn run(args: &JitterArgs) -> Result<(), Failure> {
     if let Some(priority) = args.fifo {
         try_fifo(priority)?;
     }
+    let _awake = args.hold_cpu_latency_us.map(hold).transpose()?;
     let is_over = interrupt_flag()?;
     let mut report = Report::new(args, together(args, &cores));
     say!("{}", report.head(&cores))?;
@@ -85,6 +86,15 @@ fn try_fifo(priority: u8) -> Result<(), Failure> {
     tried.map_err(|error| {
         Failure::usage(format!(
             "--fifo {priority}: {error}: it needs root, CAP_SYS_NICE (setcap cap_sys_nice+ep on this program), or an rtprio limit of {priority}"
+        ))
+    })
+}
+
+/// As with the policy.
+fn hold(us: u32) -> Result<standing::WakeupLatency, Failure> {
+    standing::hold_wakeup_latency(us).map_err(|error| {
+        Failure::usage(format!(
+            "--hold-cpu-latency-us {us}: {error}: it needs root, or a udev rule that gives /dev/cpu_dma_latency to its group"
         ))
     })
 }

@@ -36,6 +36,8 @@ pub struct Report {
     pub wake_us: Option<u64>,
     /// The priority under SCHED_FIFO; none where it ran as everybody does.
     pub fifo: Option<u8>,
+    /// What the wake-ups of all cores were held within, in µs; none where nobody asked.
+    pub hold_cpu_latency_us: Option<u32>,
     /// Whether all cores were looked at at the same time.
     pub together: bool,
     pub cores: Vec<CoreReport>,
@@ -110,6 +112,7 @@ impl Report {
             causes_above_ns: args.causes_above,
             wake_us: args.wake,
             fifo: args.fifo,
+            hold_cpu_latency_us: args.hold_cpu_latency_us,
             together,
             cores: Vec::new(),
         }
@@ -136,7 +139,10 @@ impl Report {
             || format!("spinning, gaps above {} ns count", self.threshold_ns),
             |us| format!("waking up each {us} µs"),
         );
-        self.fifo.map_or_else(|| way.clone(), |priority| format!("{way}, SCHED_FIFO {priority}"))
+        let held =
+            self.hold_cpu_latency_us.map_or_else(String::new, |us| format!(", cores held awake to within {us} µs"));
+        let fifo = self.fifo.map_or_else(String::new, |priority| format!(", SCHED_FIFO {priority}"));
+        format!("{way}{fifo}{held}")
     }
 
     /// Reads a file.
