@@ -263,7 +263,8 @@ fn beside_spinning<T>(threads: usize, work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             // One that can't be had is not spun on. Relaxed: nothing but the flag itself is shared.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, || {
+            let thread = std::thread::Builder::new().name("tt-calibrate".to_owned());
+            let _ = thread.spawn_scoped(scope, || {
                 while !stop.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }

@@ -124,6 +124,11 @@ impl Tap {
         &self.header
     }
 
+    /// Where it begins in this process's memory: for who asks the kernel which node that is on.
+    pub fn address(&self) -> usize {
+        self.region.words().addr()
+    }
+
     /// A read-only descriptor of a memfd ring, to be handed to another process. `None` for rings of other kinds.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use ticktape::config::NicChoice;
+use ticktape::config::{NicChoice, RuntimeConfig};
 use ticktape::link::Tier;
 use ticktape::pipeline::{CorePlan, IdleStrategy};
 
@@ -242,6 +242,9 @@ pub struct DemoArgs {
     /// Core plan: stages by thread, such as "sequencer,executor,egress|journaler,publisher"; a thread may name its core and how it waits, as in "egress@2:spin"
     #[arg(long, value_name = "PLAN", value_parser = CorePlan::from_str)]
     pub cores: Option<CorePlan>,
+    /// What the appliance asks the kernel for, as [runtime] of an appliance's file: "scheduler=fifo:50,lock_memory,hold_cpu_latency_us=0", or some of it
+    #[arg(long, value_name = "WISHES", value_parser = RuntimeConfig::from_str)]
+    pub runtime: Option<RuntimeConfig>,
     /// Write the results to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -313,6 +316,9 @@ pub struct RunArgs {
     /// Core plan: stages by thread, such as "sequencer,executor,egress|journaler,publisher"; a thread may name its core and how it waits, as in "egress@2:spin"
     #[arg(long, value_name = "PLAN", value_parser = CorePlan::from_str)]
     pub cores: Option<CorePlan>,
+    /// What it asks the kernel for, instead of [runtime] in the file: "scheduler=fifo:50,lock_memory,hold_cpu_latency_us=0", or some of it
+    #[arg(long, value_name = "WISHES", value_parser = RuntimeConfig::from_str)]
+    pub runtime: Option<RuntimeConfig>,
     /// How idle threads wait: spin, backoff or auto
     #[arg(long, value_parser = IdleStrategy::from_str)]
     pub idle: Option<IdleStrategy>,
@@ -483,6 +489,8 @@ pub struct DemoApplianceArgs {
     pub feed: Option<SocketAddrV4>,
     #[arg(long, value_parser = CorePlan::from_str)]
     pub cores: Option<CorePlan>,
+    #[arg(long, value_parser = RuntimeConfig::from_str)]
+    pub runtime: Option<RuntimeConfig>,
     #[arg(long, value_enum, default_value_t = NicArg::Auto)]
     pub nic: NicArg,
     /// For XDP

@@ -214,6 +214,12 @@ pub trait AnyReplica {
     /// Where what it measures can be read, for people.
     fn metrics_place(&self) -> &str;
 
+    /// What the kernel was asked for, and gave, where anything was.
+    fn runtime(&self) -> Option<String>;
+
+    /// Where its memory and its threads are, once they are: on a box of several NUMA nodes.
+    fn nodes(&self) -> Option<String>;
+
     /// Stops it.
     fn stop(self: Box<Self>) -> Report;
 }
@@ -238,6 +244,14 @@ where
 
     fn metrics_place(&self) -> &str {
         Replica::metrics_place(self)
+    }
+
+    fn runtime(&self) -> Option<String> {
+        Replica::runtime(self)
+    }
+
+    fn nodes(&self) -> Option<String> {
+        Replica::nodes(self)
     }
 
     fn stop(self: Box<Self>) -> Report {

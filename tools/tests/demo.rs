@@ -67,6 +67,14 @@ fn a_paced_run_at_tier_memory_with_one_thread_fills_every_stable_key() {
 }
 
 #[test]
+fn what_it_asks_the_kernel_for_is_told() {
+    let wishes = "scheduler=fifo:10,lock_memory,hold_cpu_latency_us=0";
+    let json = demo(NORMAL, &["--messages", "2000", "--rate", "max", "--runtime", wishes]);
+    let runtime = json["runtime"].as_str().unwrap();
+    assert!(["memory", "SCHED_FIFO 10", "awake"].iter().all(|said| runtime.contains(said)), "{runtime}");
+}
+
+#[test]
 fn without_a_rate_there_is_a_paced_phase_and_one_at_the_highest_rate() {
     let json = demo(NORMAL, &["--messages", "4000"]);
     assert_eq!(json["stages"]["round_trip"]["count"], 2000);

@@ -1,7 +1,10 @@
-//! What `ticktape run` asks the kernel and the service manager for: what it can't have it says, and works.
+//! What `ticktape run` and `ticktape follow` ask the kernel and the service manager for: what they can't have they say, and work; and the
+//! threads that they show to others.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
@@ -29,16 +32,55 @@ fn config(dir: &Path, runtime: &str) -> String {
 
 /// Runs it up to its last line of the start.
 fn serve(command: &mut Command) -> (Child, Vec<String>) {
+    run_until(command, |line| line.starts_with("serving"))
+}
+
+/// Runs it up to a line that it says.
+fn run_until(command: &mut Command, is_last: impl Fn(&str) -> bool) -> (Child, Vec<String>) {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = Vec::new();
     for line in BufReader::new(child.stdout.as_mut().unwrap()).lines().map_while(Result::ok) {
-        let is_last = line.starts_with("serving");
         lines.push(line);
-        if is_last {
+        if lines.last().is_some_and(|line| is_last(line)) {
             return (child, lines);
         }
     }
     panic!("it ended: {lines:?}, {:?}", child.wait());
+}
+
+/// The names of its threads, and each one's policy; but for those that the kernel makes for io_uring.
+fn threads(child: &Child) -> BTreeMap<String, String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().map(|task| task.unwrap().path());
+    let named = tasks.filter_map(|task| {
+        let name = fs::read_to_string(task.join("comm")).ok()?.trim_end().to_owned();
+        let stat = fs::read_to_string(task.join("stat")).ok()?;
+        // Fields after the name in parentheses begin with the third; the policy is the 41st.
+        let policy = stat.rsplit_once(')')?.1.split_whitespace().nth(41 - 3)?.to_owned();
+        (!name.starts_with("iou-")).then_some((name, policy))
+    });
+    named.collect()
+}
+
+/// Looks at its threads once for each line that it says, a second apart, until they are as they should be: a thread has its name and its
+/// standing when it first runs.
+fn wait_for_threads(child: &mut Child, is_right: impl Fn(&BTreeMap<String, String>) -> bool) {
+    for _ in 0..PATIENCE.as_secs() {
+        if is_right(&threads(child)) {
+            return;
+        }
+        // What a buffer takes away besides is only lines, too.
+        let mut line = String::new();
+        assert!(BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap() > 0, "it ended");
+    }
+    panic!("it has {:?}", threads(child));
+}
+
+/// These threads and no other, each with its policy.
+fn exactly<'a>(expected: &'a [(&str, &str)]) -> impl Fn(&BTreeMap<String, String>) -> bool + 'a {
+    move |found| {
+        found.len() == expected.len()
+            && expected.iter().all(|(name, policy)| found.get(*name).is_some_and(|p| p == policy))
+    }
 }
 
 /// Stops it with a signal, as an operator would.
@@ -100,22 +142,15 @@ fn without_rights_and_with_one_core_it_says_what_it_could_not_have_and_serves() 
 fn what_it_has_is_said_in_one_line_and_stands_in_proc() {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path(), EVERYTHING);
-    let (child, lines) = serve(Command::new(env!("CARGO_BIN_EXE_ticktape")).args(["run", "--config", &config]));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ticktape"));
+    let (mut child, lines) = serve(command.args(["run", "--config", &config, "--status", "1"]));
     let runtime = line(&lines, "runtime");
     let proc = format!("/proc/{}", child.id());
     let locked = fs::read_to_string(format!("{proc}/status")).unwrap();
     let locked = locked.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap().trim().to_owned();
     assert_eq!(runtime.contains("memory locked"), locked != "0 kB", "{runtime}, {locked}");
-    let stages = fs::read_dir(format!("{proc}/task")).unwrap().map(|task| task.unwrap().path());
-    let mut policies = stages.filter_map(|task| {
-        let name = fs::read_to_string(task.join("comm")).ok()?;
-        let stat = fs::read_to_string(task.join("stat")).ok()?;
-        // Fields after the name in parentheses begin with the third; the policy is the 41st.
-        let policy = stat.rsplit_once(')')?.1.split_whitespace().nth(41 - 3)?.to_owned();
-        name.starts_with("tt-sequencer").then_some(policy)
-    });
     let expected = if runtime.contains("stages under SCHED_FIFO 10") { "1" } else { "0" };
-    assert_eq!(policies.next().as_deref(), Some(expected), "{runtime}");
+    wait_for_threads(&mut child, |found| found.get("tt-sequencer").is_some_and(|policy| policy == expected));
     stop(child);
 }
 
@@ -143,4 +178,40 @@ fn a_service_manager_is_told_when_it_serves_that_it_lives_and_when_it_stops() {
     let (child, lines) = serve(command.env("NOTIFY_SOCKET", dir.path().join("nobody")));
     assert!(line(&lines, "notify").contains("nobody is told"), "{lines:?}");
     stop(child);
+}
+
+#[test]
+fn threads_of_an_appliance_and_of_its_replica_are_named_after_what_they_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = || UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (feed, capture) = (port(), dir.path().join("link.pcapng"));
+    let tables =
+        format!("[snapshots]\n[feed]\na = \"{feed}\"\nrepair = \"127.0.0.1:0\"\n[capture]\nfile = {capture:?}\n");
+    let path = config(dir.path(), &tables);
+    let plan = "sequencer|executor|egress|journaler|publisher";
+    let mut leader = Command::new(env!("CARGO_BIN_EXE_ticktape"));
+    let (mut leader, lines) =
+        serve(leader.args(["run", "--config", &path, "--cores", plan, "--status", "1", "--runtime", "lock_memory"]));
+    assert!(line(&lines, "runtime").contains("memory"), "a flag does as the table: {lines:?}");
+    let stages = ["tt-sequencer", "tt-executor", "tt-egress", "tt-journaler", "tt-publisher"];
+    let beside = ["ticktape", "tt-shadow", "tt-capture", "tt-feed-server", "tt-catchup"];
+    let expected: Vec<_> = stages.into_iter().chain(beside).map(|name| (name, "0")).collect();
+    wait_for_threads(&mut leader, exactly(&expected));
+
+    let (feed, journal) = (feed.to_string(), dir.path().join("replica"));
+    let repair = line(&lines, "repair").split([' ', ':']).find_map(|word| word.parse::<u16>().ok()).unwrap();
+    let mut replica = Command::new(env!("CARGO_BIN_EXE_ticktape"));
+    replica.args(["follow", "--feed", &feed, "--repair", &format!("127.0.0.1:{repair}"), "--serve", "127.0.0.1:0"]);
+    replica.args(["--service", "counter", "--no-metrics", "--segment-bytes", "1048576", "--dir"]).arg(journal);
+    let wishes = "scheduler=fifo:10,lock_memory,hold_cpu_latency_us=0";
+    let (mut replica, lines) = run_until(replica.args(["--runtime", wishes]), |line| line.starts_with("runtime"));
+    let runtime = line(&lines, "runtime");
+    assert!(["memory", "SCHED_FIFO 10", "awake"].iter().all(|said| runtime.contains(said)), "{runtime}");
+    let first = if runtime.contains("intake and journaler under SCHED_FIFO 10") { "1" } else { "0" };
+    let others = ["ticktape", "tt-replica", "tt-executor", "tt-feed-server", "tt-catchup"];
+    let expected = ["tt-intake", "tt-journaler"].map(|name| (name, first)).into_iter();
+    let expected: Vec<_> = expected.chain(others.map(|name| (name, "0"))).collect();
+    wait_for_threads(&mut replica, exactly(&expected));
+    stop(replica);
+    stop(leader);
 }

@@ -19,6 +19,7 @@ pub mod kernel;
 pub mod limits;
 pub mod memory;
 pub mod network;
+pub mod nodes;
 pub mod power;
 pub mod time;
 

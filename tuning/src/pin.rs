@@ -100,6 +100,29 @@ pub fn keep_to(cores: &[usize]) -> io::Result<()> {
     sched_setaffinity(Pid::from_raw(0), &set).map_err(io::Error::from)
 }
 
+/// While this lives, the thread that made it runs on a few cores only; after that, where it might before.
+#[derive(Debug)]
+pub struct KeptTo(CpuSet);
+
+impl Drop for KeptTo {
+    fn drop(&mut self) {
+        // A core of before that has gone since is no loss.
+        let _ = sched_setaffinity(Pid::from_raw(0), &self.0);
+    }
+}
+
+/// As [`keep_to`], as long as what is returned lives.
+///
+/// # Errors
+/// What the kernel says, where none of them may be used.
+pub fn keep_to_for_now(cores: &[usize]) -> io::Result<KeptTo> {
+    // Where all may run is read before anybody is kept anywhere.
+    usable_cores();
+    let before = sched_getaffinity(Pid::from_raw(0))?;
+    keep_to(cores)?;
+    Ok(KeptTo(before))
+}
+
 /// How nice a thread is that stays behind: it gets about a quarter of a core that somebody else never leaves. Not less, as it holds
 /// locks that others need now and then: of a directory, of the process's memory. `SCHED_IDLE` would keep them waiting for seconds.
 /// It keeps ordinary time slices: a shorter one is an earlier deadline in the eyes of the scheduler, and brought nothing that could be
@@ -124,13 +147,15 @@ pub fn stand_level() -> io::Result<()> {
 
 /// While this lives its thread goes before every other of ordinary standing.
 #[derive(Debug)]
-pub struct GoesFirst(());
+pub struct GoesFirst {
+    nice_before: i32,
+}
 
 impl Drop for GoesFirst {
     fn drop(&mut self) {
         // Who was let go first may always stand back. The crate sets a niceness along with the policy.
         let _ = set_policy(ThreadPriority::Min, ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other));
-        let _ = stand_level();
+        let _ = set_nice(self.nice_before);
     }
 }
 
@@ -156,7 +181,10 @@ pub fn go_first_at(priority: u8) -> io::Result<GoesFirst> {
 }
 
 fn set_fifo(priority: ThreadPriority) -> io::Result<GoesFirst> {
-    set_policy(priority, ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo)).map(|()| GoesFirst(()))
+    // Of this thread alone, as everything about niceness here.
+    let nice_before = rustix::process::getpriority_process(None)?;
+    let fifo = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
+    set_policy(priority, fifo).map(|()| GoesFirst { nice_before })
 }
 
 fn set_policy(priority: ThreadPriority, policy: ThreadSchedulePolicy) -> io::Result<()> {
@@ -237,6 +265,8 @@ mod tests {
             [fields[18 - 3].clone(), fields[19 - 3].clone(), fields[41 - 3].clone()]
         };
         thread::spawn(move || {
+            // Whatever its niceness is by then.
+            be_nice(3).unwrap();
             let before = standing();
             match go_first() {
                 Ok(first) => {
@@ -282,6 +312,22 @@ mod tests {
             // The fields after the name in parentheses begin with the third; the niceness is the 19th.
             let (_, after) = stat.rsplit_once(')').unwrap();
             assert_eq!(after.split_whitespace().nth(19 - 3), Some("5"));
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_was_kept_for_now_runs_where_it_might_before() {
+        let last = *usable_cores().last().unwrap();
+        thread::spawn(move || {
+            let before = own_cores();
+            let kept = keep_to_for_now(&[last]).unwrap();
+            assert_eq!(own_cores(), [last]);
+            drop(kept);
+            assert_eq!(own_cores(), before);
+            assert!(keep_to_for_now(&[]).is_err());
+            assert_eq!(own_cores(), before);
         })
         .join()
         .unwrap();

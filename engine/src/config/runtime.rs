@@ -1,4 +1,6 @@
-//! What an appliance asks the kernel for while it runs.
+//! What an appliance, or a replica, asks the kernel for while it runs.
+//!
+//! A table `[runtime]` in an appliance's file. As a flag it is written `scheduler=fifo:50,lock_memory,hold_cpu_latency_us=0`, in any order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -62,13 +64,49 @@ pub struct RuntimeConfig {
     pub scheduler: Scheduler,
     /// Keeps all memory in place, from the first moment.
     pub lock_memory: bool,
-    /// Keeps cores from sleep that takes longer than so many microseconds to end, as long as the appliance runs.
+    /// Keeps cores from sleep that takes longer than so many microseconds to end, as long as it runs.
     pub hold_cpu_latency_us: Option<u32>,
+}
+
+impl FromStr for RuntimeConfig {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (mut runtime, mut named) = (RuntimeConfig::default(), Vec::new());
+        for part in text.split(',').map(str::trim) {
+            let (key, value) = part.split_once('=').map_or((part, None), |(key, value)| (key, Some(value)));
+            if named.contains(&key) {
+                return Err(format!("{key} stands in it twice"));
+            }
+            named.push(key);
+            let number = || value.and_then(|value| value.parse().ok());
+            match (key, value) {
+                ("scheduler", Some(value)) => runtime.scheduler = value.parse()?,
+                ("lock_memory", None | Some("true")) => runtime.lock_memory = true,
+                ("lock_memory", Some("false")) => {}
+                ("hold_cpu_latency_us", Some(_)) if number().is_some() => runtime.hold_cpu_latency_us = number(),
+                _ => {
+                    return Err(format!(
+                        "{part:?} is none of scheduler=fifo:PRIORITY, lock_memory and hold_cpu_latency_us=N"
+                    ));
+                }
+            }
+        }
+        runtime.validate().map(|()| runtime).map_err(|error| error.to_string())
+    }
+}
+
+impl fmt::Display for RuntimeConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "scheduler={}", self.scheduler)?;
+        f.write_str(if self.lock_memory { ",lock_memory" } else { "" })?;
+        self.hold_cpu_latency_us.map_or(Ok(()), |us| write!(f, ",hold_cpu_latency_us={us}"))
+    }
 }
 
 impl RuntimeConfig {
     /// Checks what can be checked without touching anything.
-    pub(super) fn validate(&self) -> Result<(), ConfigError> {
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         match self.hold_cpu_latency_us {
             Some(us) if us > LATENCY_US_MAX => {
                 let message = format!("{us} is outside 0..={LATENCY_US_MAX}");
@@ -107,5 +145,29 @@ mod tests {
         }
         assert!(parse("hold_cpu_latency_us = 1000001").unwrap_err().contains("runtime.hold_cpu_latency_us"));
         assert!(parse("lock = true").unwrap_err().contains("line 4"));
+    }
+
+    #[test]
+    fn the_flag_says_what_the_table_does_and_is_read_as_it_is_written() {
+        for text in ["scheduler=other", "scheduler=fifo:50,lock_memory", "scheduler=fifo:1,hold_cpu_latency_us=0"] {
+            assert_eq!(text.parse::<RuntimeConfig>().unwrap().to_string(), text);
+        }
+        let flag = "hold_cpu_latency_us=0, lock_memory=true, scheduler=fifo:50".parse();
+        assert_eq!(flag, parse("scheduler = \"fifo:50\"\nlock_memory = true\nhold_cpu_latency_us = 0"));
+        assert_eq!("lock_memory=false".parse(), Ok(RuntimeConfig::default()));
+        for (text, named) in [
+            ("", "is none of"),
+            ("lock", "\"lock\""),
+            ("lock_memory=yes", "lock_memory=yes"),
+            ("scheduler", "\"scheduler\""),
+            ("scheduler=fifo:100", "from 1 to 99"),
+            ("hold_cpu_latency_us", "hold_cpu_latency_us=N"),
+            ("hold_cpu_latency_us=-1", "hold_cpu_latency_us=-1"),
+            ("hold_cpu_latency_us=1000001", "0..=1000000"),
+            ("lock_memory,lock_memory", "twice"),
+        ] {
+            let error = text.parse::<RuntimeConfig>().unwrap_err();
+            assert!(error.contains(named), "{text}: {error}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ticktape_core::{Kind, Seq, Service, Timestamp};
 use ticktape_journal::{CalibrationPlan, NativeDisk, StrategyChoice};
-use ticktape_nic::capture::{Recorder, Summary, Tapped, monotonic_now};
+use ticktape_nic::capture::{Recorder, Tapped, monotonic_now};
 use ticktape_nic::{Nic, UdpConfig, UdpNic};
 use ticktape_shm::metrics::{Metrics, MetricsReader};
 use ticktape_shm::{AttachError, Consumer, Horizon, RingBuilder, Tap, Watermarks};
@@ -22,12 +22,14 @@ use super::exporter::{Exporter, Heartbeat, StageFigures};
 use super::feed_server;
 use super::idle::IdleStrategy;
 use super::nic::{self, Opened};
+use super::places::Places;
 use super::plan::{CorePlan, StageName};
 use super::recovery::{self, Start};
+use super::report::{Choices, Report};
 use super::rings::{egress_config, output_ring_config, ring_builder};
 use super::runtime::Runtime;
 use super::shadow::{self, Seed};
-use super::stage::{Lifecycle, Stage, StageReport};
+use super::stage::{Lifecycle, Stage};
 use super::stages::{ExecutorStage, JournalerStage, SequencerStage};
 use super::start_error::StartError;
 use crate::catchup::EpochTable;
@@ -49,71 +51,6 @@ use crate::shadow::Covered;
 
 /// A silent feed says at least this often that it lives, as receivers of the protocol expect.
 pub(super) const FEED_HEARTBEAT_NS: u64 = 1_000_000_000;
-
-/// What was chosen at the start, and why: lines for people.
-#[derive(Clone, Debug)]
-pub struct Choices {
-    /// The network backend.
-    pub nic: String,
-    /// The disk backend and strategy.
-    pub journal: String,
-    /// The name of the strategy alone.
-    pub journal_strategy: String,
-    /// The log ring's memory.
-    pub ring: String,
-    /// The core plan with its cores.
-    pub cores: String,
-    /// How idle threads wait.
-    pub idle: String,
-    /// What the kernel was asked for, and gave, where anything was.
-    pub runtime: Option<String>,
-    /// The feed, if there is one.
-    pub feed: Option<String>,
-    /// Where replicas get what they missed, if anywhere.
-    pub repair: Option<String>,
-    /// The feed of public events, if there is one.
-    pub events: Option<String>,
-    /// Where what it measures can be read.
-    pub metrics: String,
-    /// What the state was rebuilt from.
-    pub recovery: String,
-    /// How snapshots are taken, if they are.
-    pub snapshots: Option<String>,
-    /// What is captured, and where to, if anything is.
-    pub capture: Option<String>,
-}
-
-/// What an appliance did, once it has stopped.
-#[derive(Debug)]
-pub struct Report {
-    /// Each stage's own report, in plan order.
-    pub stages: Vec<(StageName, StageReport)>,
-    /// Why it stopped, where it was not asked to.
-    pub fault: Option<String>,
-    /// What could not be completed on the way out.
-    pub errors: Vec<String>,
-    /// What became of the capture, where there was one: an error that ended it early is in here, not in `errors`.
-    pub capture: Option<Summary>,
-    /// What was met on the way and did not stop it, each in a line.
-    pub warnings: Vec<String>,
-}
-
-impl Report {
-    /// A counter of some stage, 0 where it was not met.
-    pub fn counter(&self, stage: StageName, name: &str) -> u64 {
-        self.of(stage).and_then(|report| report.counters.iter().find(|(key, _)| *key == name)).map_or(0, |&(_, n)| n)
-    }
-
-    /// A fact of some stage.
-    pub fn fact(&self, stage: StageName, name: &str) -> Option<&str> {
-        let facts = &self.of(stage)?.facts;
-        facts.iter().find(|(key, _)| *key == name).map(|(_, fact)| fact.as_str())
-    }
-
-    fn of(&self, stage: StageName) -> Option<&StageReport> {
-        self.stages.iter().find(|(name, _)| *name == stage).map(|(_, report)| report)
-    }
-}
 
 /// A running appliance. Dropping it without [`Appliance::stop`] asks the threads to stop and waits for them.
 pub struct Appliance {
@@ -156,12 +93,16 @@ impl Appliance {
         let cores = plan.assign(&usable)?;
         let idles = idles(&plan, config.idle, usable.len());
         let calibration = calibration_plan(&plan, &idles);
-        let runtime = Runtime::ask(&config.runtime);
+        let runtime = Runtime::ask(&config.runtime, "stages");
         let no_workers = &no_workers_on(&plan, &cores, &idles)[..];
+        let places = Places::read();
+        let kept = places.keep_beside(Some(cores[slot_of(&plan, StageName::Sequencer)]));
         let (stages, Beside { figures, shadow, server, recorder }, mut appliance) = match nic::open(config)? {
             Opened::Udp(nic, why) => build_captured::<S, _>(config, service, no_workers, calibration, *nic, &why)?,
             Opened::Xdp(nic, why) => build_captured::<S, _>(config, service, no_workers, calibration, *nic, &why)?,
         };
+        drop(kept);
+        appliance.choices.nodes = places.describe(&appliance.tap, &plan, &cores);
         appliance.choices.cores = describe_cores(&plan, &cores, usable.len());
         appliance.choices.idle = describe_idle(&plan, config.idle, &idles);
         appliance.choices.runtime = runtime.describe();
@@ -463,6 +404,7 @@ where
         cores: String::new(),
         idle: String::new(),
         runtime: None,
+        nodes: None,
         feed: None,
         repair: None,
         events: None,

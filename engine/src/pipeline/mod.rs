@@ -12,6 +12,7 @@ mod exporter;
 mod feed_server;
 mod idle;
 mod nic;
+mod places;
 mod plan;
 pub mod recovery;
 mod replica;
@@ -23,6 +24,7 @@ mod replica_plan;
 pub mod replica_reset;
 mod replica_stage;
 mod replica_tcp;
+mod report;
 pub mod rings;
 mod runtime;
 pub mod shadow;
@@ -30,7 +32,7 @@ mod stage;
 mod stages;
 mod start_error;
 
-pub use appliance::{Appliance, Choices, Report};
+pub use appliance::Appliance;
 pub use catchup::{CatchupCounters, CatchupServer, CatchupServerConfig, ServedRing};
 pub use catchup_client::{
     CatchupClient, CatchupClientConfig, CatchupError, CatchupItem, CatchupStep, install_snapshot,
@@ -40,5 +42,6 @@ pub use idle::{IdleStrategy, Idler};
 pub use plan::{CorePlan, CoreSlot, PlanError, StageName};
 pub use replica::Replica;
 pub use replica_plan::{ReplicaPlan, ThreadPlace};
+pub use report::{Choices, Report};
 pub use stage::{Lifecycle, Stage, StageReport};
 pub use start_error::StartError;

@@ -14,10 +14,10 @@ use ticktape_nic::{Nic, UdpConfig, UdpNic};
 use ticktape_shm::metrics::MetricsReader;
 use ticktape_tuning::{clock, pin};
 
-use super::appliance::Report;
 use super::core_thread::{Closed, Core, Idle, prepare, run_core};
 use super::exporter::StageFigures;
 use super::feed_server;
+use super::places::Places;
 use super::plan::StageName;
 use super::replica_cut;
 use super::replica_executor::{self, Asked, Figured};
@@ -27,11 +27,13 @@ use super::replica_plan::{ReplicaPlan, ThreadPlace};
 use super::replica_reset as reset;
 use super::replica_stage::IntakeStage;
 use super::replica_tcp::{self, Begun, TcpBulk, Turns};
+use super::report::Report;
+use super::runtime::Runtime;
 use super::stage::{Lifecycle, Stage};
 use super::stages::JournalerStage;
 use super::start_error::StartError;
 use crate::catchup::EpochTable;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Scheduler};
 use crate::machine::Machine;
 use crate::replica::{
     Board, BulkEnd, Figure, Identity, OnOutput, Ports, ReplicaConfig, ReplicaState, ReplicaStatus, SnapshotAt, Verdict,
@@ -49,6 +51,12 @@ const FETCH_PAUSE: Duration = Duration::from_secs(1);
 /// How long a look at the state may take to come about: a step of the service, or the writing of a snapshot.
 const INSPECT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The threads that `[runtime] scheduler` is for: what the others do takes its time, a state that is rebuilt or a snapshot that is written.
+const FIRST: &str = "intake and journaler";
+
+/// A line for people, where there is one so far.
+type Told = Arc<Mutex<Option<String>>>;
+
 /// A running replica. Dropping it without [`Replica::stop`] asks its threads to stop and waits for them.
 pub struct Replica<S: Service> {
     board: Board,
@@ -58,6 +66,8 @@ pub struct Replica<S: Service> {
     repair_addr: Option<SocketAddrV4>,
     /// Where what it measures can be read, for people, and a look at it.
     metrics: (String, MetricsReader),
+    runtime: Runtime,
+    nodes: Told,
     thread: Option<JoinHandle<Report>>,
 }
 
@@ -79,12 +89,14 @@ where
     ) -> Result<Self, StartError> {
         config.validate()?;
         config.cores.check(&pin::usable_cores())?;
+        let runtime = Runtime::ask(&config.runtime, FIRST);
         std::fs::create_dir_all(&config.dir).map_err(|error| in_dir(&config.dir, &error))?;
         let sockets = Sockets::open(config)?;
         let server = config.serve.map(|address| feed_server::Ports::open(address, config.datagram_bytes_max));
         let server = server.transpose()?;
         let repair_addr = server.as_ref().map(|ports| ports.udp.local_addr());
         let (asked, asks) = mpsc::channel();
+        let nodes = Told::default();
         let (board, stop, fault) = (Board::default(), Arc::new(AtomicBool::new(false)), Arc::default());
         let metrics = ReplicaMetrics::new(config, S::NAME, &board)?;
         let seen = (metrics.describe(), metrics.reader());
@@ -101,6 +113,8 @@ where
             epochs: EpochTable::default(),
             turns: Turns::default(),
             metrics,
+            scheduler: runtime.scheduler(),
+            nodes: Arc::clone(&nodes),
             report: Report { stages: Vec::new(), fault: None, errors: Vec::new(), capture: None, warnings: Vec::new() },
         };
         reset::finish(&mut FileDisk::new(), &config.dir).map_err(|error| in_dir(&config.dir, &error))?;
@@ -113,7 +127,7 @@ where
         let keep = move || keeper.keep(first, doors);
         let thread = std::thread::Builder::new().name("tt-replica".to_string()).spawn(keep);
         let thread = Some(thread.map_err(StartError::Thread)?);
-        Ok(Replica { board, stop, fault, asked, repair_addr, metrics: seen, thread })
+        Ok(Replica { board, stop, fault, asked, repair_addr, metrics: seen, runtime, nodes, thread })
     }
 
     /// Where it stands.
@@ -134,6 +148,16 @@ where
     /// Where others can read the same while it runs, for people.
     pub fn metrics_place(&self) -> &str {
         &self.metrics.0
+    }
+
+    /// What the kernel was asked for, and gave, for people; `None` where nothing was.
+    pub fn runtime(&self) -> Option<String> {
+        self.runtime.describe()
+    }
+
+    /// Where its memory and its threads are, for people, once they are: on a box of several NUMA nodes.
+    pub fn nodes(&self) -> Option<String> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Why it has stopped by itself, if it has.
@@ -256,6 +280,9 @@ struct Keeper<S: Service> {
     turns: Turns,
     /// Seen by others for as long as it runs.
     metrics: ReplicaMetrics,
+    /// Of the threads that go first.
+    scheduler: Scheduler,
+    nodes: Told,
     report: Report,
 }
 
@@ -457,6 +484,8 @@ where
         let number = reset::number(&config.dir).map_err(|error| in_dir(&config.dir, &error))?;
         let usable = pin::usable_cores();
         let no_workers = config.cores.no_workers_on(config.idle, usable.len());
+        let places = Places::read();
+        let kept = places.keep_beside(config.cores.place(StageName::Intake).core);
         let open_disk = || {
             let mut disk = NativeDisk::new(&config.dir, Binding::OneThread);
             disk.keep_workers_off(&no_workers, &usable);
@@ -483,6 +512,9 @@ where
         let bulk = TcpBulk::new(config, me.service, log_id, self.turns.clone());
         let Parts { intake, journaler, executor, tap, watermarks, role, epochs } =
             assemble(config, me, opened, ports, bulk, &self.board)?;
+        drop(kept);
+        let nodes = places.describe_replica(&tap, &config.cores);
+        *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
         self.epochs = epochs.clone();
         self.metrics.ring(&tap)?;
         let covered = Covered::default();
@@ -542,9 +574,11 @@ where
             let place = plan.place(stage.name());
             let idle = Idle { strategy: plan.idle(stage.name(), self.config.idle, usable), has_spare_core };
             prepare(idle);
+            let scheduler = self.scheduler;
             running.start(&format!("tt-{}", stage.name().as_str()), move || {
                 pin_to(place);
                 let _ = pin::sleep_precisely();
+                let _first = Runtime::take_place(scheduler);
                 let core = Core { stages: vec![stage], figures: vec![figures], ..Core::default() };
                 run_core(core, idle, &lifecycle)
             })?;

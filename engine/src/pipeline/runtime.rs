@@ -1,4 +1,4 @@
-//! What an appliance asked the kernel for, and what it got.
+//! What an appliance or a replica asked the kernel for, and what it got.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use ticktape_tuning::{pin, standing};
 
 use crate::config::{RuntimeConfig, Scheduler};
 
-/// What is held while the appliance runs, and what is told of it.
+/// What is held while it runs, and what is told of it.
 #[derive(Debug, Default)]
 pub(super) struct Runtime {
     scheduler: Scheduler,
@@ -15,8 +15,9 @@ pub(super) struct Runtime {
 }
 
 impl Runtime {
-    /// Asks for what is wished. Before memory is taken and threads are started: locked memory is in place from then on.
-    pub(super) fn ask(wished: &RuntimeConfig) -> Self {
+    /// Asks for what is wished, with `threads` as the ones that a scheduler is for. Before memory is taken and threads are started: locked
+    /// memory is in place from then on.
+    pub(super) fn ask(wished: &RuntimeConfig, threads: &str) -> Self {
         let mut runtime = Runtime::default();
         if wished.lock_memory {
             let got = standing::lock_memory();
@@ -31,9 +32,8 @@ impl Runtime {
                 runtime.scheduler = wished.scheduler;
             }
             let help = format!("LimitRTPRIO={priority} in its unit, or CAP_SYS_NICE");
-            let (good, bad) =
-                (format!("stages under SCHED_FIFO {priority}"), format!("not under SCHED_FIFO {priority}"));
-            runtime.told.push(tell(&good, &bad, got, &help));
+            let good = format!("{threads} under SCHED_FIFO {priority}");
+            runtime.told.push(tell(&good, &format!("not under SCHED_FIFO {priority}"), got, &help));
         }
         if let Some(us) = wished.hold_cpu_latency_us {
             let got = standing::hold_wakeup_latency(us).map(|held| runtime.wakeup = Some(held));
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn what_is_not_asked_for_is_neither_taken_nor_told() {
-        let runtime = Runtime::ask(&RuntimeConfig::default());
+        let runtime = Runtime::ask(&RuntimeConfig::default(), "stages");
         assert_eq!((runtime.describe(), runtime.scheduler()), (None, Scheduler::Other));
         assert!(Runtime::take_place(Scheduler::Other).is_none());
     }

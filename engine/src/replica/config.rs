@@ -7,7 +7,7 @@ use ticktape_core::Seq;
 use ticktape_core::frame::{frame_bytes, padded};
 use ticktape_journal::{JournalConfig, StrategyChoice};
 
-use crate::config::{ConfigError, FeedConfig, LogRingConfig, SnapshotConfig};
+use crate::config::{ConfigError, FeedConfig, LogRingConfig, RuntimeConfig, SnapshotConfig};
 use crate::feed::{RepairConfig, mold};
 use crate::machine::StepLimits;
 use crate::pipeline::{IdleStrategy, ReplicaPlan};
@@ -56,6 +56,8 @@ pub struct ReplicaConfig {
     pub idle: IdleStrategy,
     /// Which cores its threads are pinned to, if any.
     pub cores: ReplicaPlan,
+    /// What it asks the kernel for while it runs.
+    pub runtime: RuntimeConfig,
     /// What one step may produce: the leader's.
     pub limits: StepLimits,
 }
@@ -84,6 +86,7 @@ impl ReplicaConfig {
             until: None,
             idle: IdleStrategy::Auto,
             cores: ReplicaPlan::default(),
+            runtime: RuntimeConfig::default(),
             limits: StepLimits::default(),
         }
     }
@@ -139,6 +142,7 @@ impl ReplicaConfig {
         if self.b == Some(self.a) {
             return bad("feed", format!("A and B are both {}: give B another port or group, or leave it out", self.a));
         }
+        self.runtime.validate()?;
         self.journal.validate().or_else(|error| bad("journal", error.to_string()))?;
         FeedConfig::check_stream(&self.stream).or_else(|message| bad("stream", message))?;
         if frame_bytes(0) > self.frame_bytes_max() {
@@ -172,6 +176,13 @@ mod tests {
             ),
             (ReplicaConfig { window_messages: 100, ..good.clone() }, "window_messages"),
             (ReplicaConfig { datagram_bytes_max: 10, ..good.clone() }, "datagram_bytes_max"),
+            (
+                ReplicaConfig {
+                    runtime: RuntimeConfig { hold_cpu_latency_us: Some(u32::MAX), ..RuntimeConfig::default() },
+                    ..good.clone()
+                },
+                "runtime.hold_cpu_latency_us",
+            ),
         ] {
             assert_eq!(bad.validate().unwrap_err().place, place);
         }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::ArgGroup;
+use ticktape::config::RuntimeConfig;
 use ticktape::pipeline::ReplicaPlan;
 
 use super::FeedPair;
@@ -88,6 +89,10 @@ pub struct FollowArgs {
     /// Core plan: where its threads run, such as "intake@2:spin|journaler@3|executor@4|feed-server@5"; one that is left out goes anywhere
     #[arg(long, value_name = "PLAN", value_parser = ReplicaPlan::from_str, requires = "feed", conflicts_with = "events", help_heading = FEED)]
     pub cores: Option<ReplicaPlan>,
+    /// What it asks the kernel for, as [runtime] of an appliance's file: "scheduler=fifo:50,lock_memory,hold_cpu_latency_us=0", or some of it.
+    /// The scheduler is its intake's and its journaler's
+    #[arg(long, value_name = "WISHES", value_parser = RuntimeConfig::from_str, requires = "feed", conflicts_with = "events", help_heading = FEED)]
+    pub runtime: Option<RuntimeConfig>,
     /// Size of a segment of its journal, in bytes; it keeps a spare one beside it. 64 MiB where not given
     #[arg(long, value_name = "N", requires = "feed", conflicts_with = "events", help_heading = FEED)]
     pub segment_bytes: Option<usize>,

@@ -56,14 +56,24 @@ pub fn run(
         }
         say!("metrics  {}", replica.metrics_place())?;
     }
+    match replica.runtime() {
+        Some(runtime) if args.json => eprintln!("ticktape: runtime: {runtime}"),
+        Some(runtime) => say!("runtime  {runtime}")?,
+        None => {}
+    }
     let until = args.until.unwrap_or(u64::MAX);
-    let (mut line_at, mut shown) = (Instant::now(), None);
+    let (mut line_at, mut shown, mut shown_nodes) = (Instant::now(), None, None);
     while !stop.load(Ordering::Relaxed) && replica.fault().is_none() {
         let status = replica.status();
         let is_done = status.applied().0 >= until;
         // A state that it goes through is a line, too, however short it is in it.
         if is_done || Instant::now() >= line_at || shown != Some(status.state) {
             (line_at, shown) = (Instant::now() + LINE_EVERY, Some(status.state));
+            let nodes = replica.nodes().filter(|nodes| !args.json && shown_nodes.as_ref() != Some(nodes));
+            if let Some(nodes) = nodes {
+                say!("nodes    {nodes}")?;
+                shown_nodes = Some(nodes);
+            }
             tell(args, &status)?;
         }
         if is_done {
@@ -91,6 +101,7 @@ fn config(args: &FollowArgs, feed: FeedPair) -> Result<ReplicaConfig, Failure> {
     config.ring.name.clone_from(&args.ring);
     config.ring.dir.clone_from(&args.ring_dir);
     config.cores = args.cores.clone().unwrap_or_default();
+    config.runtime = args.runtime.clone().unwrap_or_default();
     if let Some(bytes) = args.segment_bytes {
         config.journal.segment_bytes = bytes;
         config.journal.prefill_bytes = config.journal.prefill_bytes.min(bytes);

@@ -41,6 +41,9 @@ pub fn run(args: RunArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failur
     if let Some(runtime) = &choices.runtime {
         say!("runtime  {runtime}")?;
     }
+    if let Some(nodes) = &choices.nodes {
+        say!("nodes    {nodes}")?;
+    }
     if let Some(feed) = &choices.feed {
         say!("feed     {feed}")?;
     }
@@ -191,6 +194,7 @@ fn config(args: RunArgs) -> Result<ApplianceConfig, Failure> {
     config.ring.bytes = args.ring_bytes.unwrap_or(config.ring.bytes);
     config.cores = args.cores.or(config.cores);
     config.idle = args.idle.unwrap_or(config.idle);
+    config.runtime = args.runtime.unwrap_or(config.runtime);
     if let Some(FeedPair { a, b }) = args.feed {
         let before = config.feed.take();
         config.feed = Some(FeedConfig { a, b, ..before.unwrap_or_else(|| FeedConfig::on_loopback(a)) });

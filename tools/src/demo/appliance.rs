@@ -37,6 +37,8 @@ pub struct Ready {
     pub ring: String,
     pub cores: String,
     pub idle: String,
+    pub runtime: Option<String>,
+    pub nodes: Option<String>,
     pub feed: Option<String>,
     pub snapshots: Option<String>,
     pub capture: Option<String>,
@@ -80,6 +82,7 @@ pub fn run(args: &DemoApplianceArgs, services: &[Box<dyn AnyService>]) -> Result
     config.nic = args.nic.into();
     config.xdp = args.interface.clone().map(|interface| XdpSettings { interface, ..XdpSettings::default() });
     config.cores = args.cores.clone();
+    config.runtime = args.runtime.clone().unwrap_or_default();
     config.window = WINDOW;
     // The log stays whole: the demo replays it from its beginning.
     config.snapshots = args.snapshot_frames.map(|every_frames| SnapshotConfig {
@@ -101,6 +104,8 @@ pub fn run(args: &DemoApplianceArgs, services: &[Box<dyn AnyService>]) -> Result
         ring: choices.ring,
         cores: choices.cores,
         idle: choices.idle,
+        runtime: choices.runtime,
+        nodes: choices.nodes,
         feed: choices.feed,
         snapshots: choices.snapshots,
         capture: choices.capture,

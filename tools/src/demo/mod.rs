@@ -247,6 +247,7 @@ fn appliance_args(args: &DemoArgs, network: &[String], workspace: &Workspace, or
     if let Some(cores) = &args.cores {
         list.push(format!("--cores={cores}"));
     }
+    list.extend(args.runtime.as_ref().map(|runtime| format!("--runtime={runtime}")));
     list.extend_from_slice(network);
     if args.snapshots {
         list.push(format!("--snapshot-frames={}", orders as u64 / SNAPSHOTS + 1));

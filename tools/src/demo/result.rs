@@ -98,6 +98,8 @@ pub struct Json {
     ring: String,
     cores: String,
     idle: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runtime: Option<String>,
     host: String,
     jitter: Latency,
     resent_messages: u64,
@@ -142,6 +144,7 @@ impl DemoResult<'_> {
             ring: self.ready.ring.clone(),
             cores: self.ready.cores.clone(),
             idle: self.ready.idle.clone(),
+            runtime: self.ready.runtime.clone(),
             host: self.host.to_string(),
             jitter: Latency::of(&self.noise),
             resent_messages: self.driven.resent,
@@ -179,6 +182,12 @@ impl DemoResult<'_> {
         }
         say!("cores          {}", self.ready.cores)?;
         say!("idle           {}", self.ready.idle)?;
+        if let Some(runtime) = &self.ready.runtime {
+            say!("runtime        {runtime}")?;
+        }
+        if let Some(nodes) = &self.ready.nodes {
+            say!("nodes          {nodes}")?;
+        }
         say!("host           {}", self.host)?;
         say!()?;
         self.print_verdict()

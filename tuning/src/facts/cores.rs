@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::cpu_list::{self, CoreSet};
+use super::nodes::Nodes;
 use super::{Known, kernel::CommandLine, number};
 use crate::root::{Root, Unread};
 
@@ -79,7 +80,7 @@ impl Cores {
             found => found,
         };
         let online = cpu_list::read_list(root, &format!("{cpu}/online"));
-        let nodes = nodes(root);
+        let nodes = Nodes::read(root);
         let places = online.iter().flatten().map(|&core| (core, Place::read(root, core, &nodes))).collect();
         Cores {
             present: cpu_list::read_list(root, &format!("{cpu}/present")),
@@ -107,26 +108,15 @@ impl Cores {
 }
 
 impl Place {
-    fn read(root: &Root, core: usize, nodes: &BTreeMap<usize, usize>) -> Place {
+    fn read(root: &Root, core: usize, nodes: &Nodes) -> Place {
         let below = format!("sys/devices/system/cpu/cpu{core}");
         Place {
             package: number(root, &format!("{below}/topology/physical_package_id")),
             siblings: cpu_list::read_list(root, &format!("{below}/topology/thread_siblings_list")),
             l3: cpu_list::read_list(root, &format!("{below}/cache/index3/shared_cpu_list")),
-            node: nodes.get(&core).copied(),
+            node: nodes.of(core),
         }
     }
-}
-
-/// Each core's node.
-fn nodes(root: &Root) -> BTreeMap<usize, usize> {
-    let numbers = cpu_list::read_list(root, "sys/devices/system/node/online").unwrap_or_default();
-    let mut nodes = BTreeMap::new();
-    for node in numbers {
-        let cores = cpu_list::read_list(root, &format!("sys/devices/system/node/node{node}/cpulist"));
-        nodes.extend(cores.unwrap_or_default().into_iter().map(|core| (core, node)));
-    }
-    nodes
 }
 
 /// `isolated` of sysfs has the command line's cores; those of cpuset partitions stand in the root cgroup.

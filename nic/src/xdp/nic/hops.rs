@@ -66,7 +66,7 @@ impl Hops {
         let board = Arc::new(Board { slots, stop: AtomicBool::new(false) });
         let for_thread = board.clone();
         let thread = thread::Builder::new()
-            .name("xdp-next-hops".to_owned())
+            .name("tt-next-hops".to_owned())
             .spawn(move || look(&for_thread, neighbours))
             .map_err(XdpError::Thread)?;
         Ok(Hops { board, looker: thread.thread().clone(), thread: Some(thread) })
