@@ -9,6 +9,7 @@
 //! Invariant: nothing is ever written through a [`Root`]. What changes a box has a [`Settings`] in hand.
 
 mod live;
+mod napi;
 mod recording;
 mod settings;
 mod unpack;
@@ -242,6 +243,15 @@ impl Root {
             let text = live::ethtool('n', interface)?;
             Ok(text.lines().filter(|line| !line.contains("addr")).collect::<Vec<_>>().join("\n"))
         })
+    }
+
+    /// Settings of an interface's NAPIs, one a line: `NUMBER DEFER_HARD_IRQS GRO_FLUSH_TIMEOUT IRQ_SUSPEND_TIMEOUT`, times in ns, `-` for
+    /// what this kernel has not.
+    ///
+    /// # Errors
+    /// [`Unread`]: the kernel does not tell.
+    pub fn napis(&self, interface: &str) -> Result<String, Unread> {
+        self.extra(&format!("napi-{interface}"), || live::napis(interface))
     }
 
     /// What `pmc` prints of where `ptp4l` on this box stands, without its clocks' identities.

@@ -154,8 +154,17 @@ pub(super) const CHECKS: &[Check] = &[
         wants: "where the kernel polls within calls, interrupts stay off meanwhile: napi_defer_hard_irqs 1 or more, gro_flush_timeout 20 µs or more",
         why: "else each packet still raises its interrupt, beside the polling",
         cost: Cost::Microseconds,
-        source: "kernel documentation, networking/napi (software IRQ coalescing, busy polling); its IRQ suspension is epoll's alone (kernel commit 8a6de2627fd3), which no stage uses",
+        source: "kernel documentation, networking/napi (software IRQ coalescing, busy polling)",
         judge: busy_polling,
+    },
+    Check {
+        id: "network-irq-suspension",
+        group: Group::Network,
+        wants: "no queue keeps its interrupts off for a program that polls by epoll: irq-suspend-timeout 0",
+        why: "no stage polls by epoll; while another program does, on that queue, nobody else's packets are seen for as long",
+        cost: Cost::Milliseconds,
+        source: "kernel documentation, networking/napi (IRQ suspension); kernel commit 8a6de2627fd3",
+        judge: irq_suspension,
     },
     Check {
         id: "network-bpf-jit",
@@ -489,6 +498,18 @@ fn busy_polling(facts: &Facts, plan: &Plan) -> Known<Finding> {
         }
         let at = format!("/sys/class/net/{}", network.name);
         warn(read, format!("echo 2 > {at}/napi_defer_hard_irqs; echo 200000 > {at}/gro_flush_timeout"))
+    })
+}
+
+fn irq_suspension(facts: &Facts, _: &Plan) -> Known<Finding> {
+    with_card(facts, |network| match &network.suspend_timeout_ns {
+        Ok(0) => ok("0"),
+        Ok(ns) => warn(
+            format!("up to {ns} ns"),
+            "ynl --family netdev --do napi-set --json '{\"id\": ID, \"irq-suspend-timeout\": 0}', for each ID of napi-get",
+        ),
+        Err(unread) if unread.is_missing() => not_applicable("the kernel has none"),
+        Err(unread) => Err(unread.clone()),
     })
 }
 

@@ -170,6 +170,7 @@ fn there_are_checks_of_every_group_with_names_of_their_own() {
 pub(crate) const OTHERS: &[&str] = &[
     "== ticktape/ethtool-n-eth1.txt\nTotal 1 rules\n\nFilter: 1\n\tRule Type: UDP over IPv4\n\tDest port: 7001 mask: 0x0\n\tAction: Direct to queue 1\n",
     "== proc/net/igmp\n4 eth1: 2 V1\n",
+    "== ticktape/napi-eth1.txt\n513 2 200000 0\n514 2 200000 20000000\n",
     "== sys/dev/block/259:5 -> ../../devices/virtual/block/dm-0\n== sys/block/dm-0/dm/uuid\nCRYPT-LUKS2-x\n== sys/block/dm-0/slaves/nvme0n1p5/\n== sys/class/block/nvme0n1p5 -> ../../devices/nvme/nvme0/nvme0n1/nvme0n1p5\n",
     "== sys/devices/system/cpu/cpu4/cache/index3/shared_cpu_list\n4\n== sys/devices/system/node/node0/cpulist\n0-3,5-15\n== sys/devices/system/node/node1/cpulist\n4,16-31\n",
     "== sys/devices/system/node/node0/cpulist\n0-3\n== sys/devices/system/node/node1/cpulist\n4-31\n== sys/devices/system/cpu/intel_pstate/no_turbo\n1\n",

@@ -35,6 +35,8 @@ pub struct Network {
     pub defer_hard_irqs: Known<u64>,
     /// How long packets wait for others to be merged with, in ns; with the above, how long interrupts stay off.
     pub flush_timeout_ns: Known<u64>,
+    /// The longest that any of its NAPIs keeps interrupts off for one who polls by epoll, in ns; missing where the kernel has no such thing.
+    pub suspend_timeout_ns: Known<u64>,
     /// What `ethtool` prints, by option.
     pub rings: Known<String>,
     /// Its interrupts' coalescing.
@@ -92,6 +94,7 @@ impl Network {
             losses: LOSSES.map(|file| (file, number(root, &format!("{at}/statistics/{file}")))).to_vec(),
             defer_hard_irqs: number(root, &format!("{at}/napi_defer_hard_irqs")),
             flush_timeout_ns: number(root, &format!("{at}/gro_flush_timeout")),
+            suspend_timeout_ns: suspend_timeout_ns(root, name),
             rings: root.ethtool('g', name),
             coalescing: root.ethtool('c', name),
             features: root.ethtool('k', name),
@@ -195,6 +198,24 @@ fn reverse_path(root: &Root, name: &str) -> Known<u64> {
     // Dots in a name stand as slashes in the names of settings, but not in their paths.
     let of = |name: &str| number::<u64>(root, &format!("proc/sys/net/ipv4/conf/{name}/rp_filter"));
     Ok(of("all")?.max(of(name)?))
+}
+
+/// The last of each line's four words.
+fn suspend_timeout_ns(root: &Root, name: &str) -> Known<u64> {
+    let (path, text) = (format!("netdev napi-get {name}"), root.napis(name)?);
+    let mut longest = 0;
+    for line in text.lines() {
+        match line.split(' ').nth(3) {
+            Some("-") => return Err(Unread { path, why: Why::Missing }),
+            word => {
+                let ns = word
+                    .and_then(|word| word.parse().ok())
+                    .ok_or_else(|| Unread::malformed(&path, super::short(line)))?;
+                longest = longest.max(ns);
+            }
+        }
+    }
+    Ok(longest)
 }
 
 /// The line of the interface alone, as `4 eth1 : 2 V3`: those of its groups have their addresses.

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::{Unread, Why};
+use super::{Unread, Why, napi};
 
 /// The kernel's own mark of its threads, in the flags of `/proc/PID/stat`: `PF_KTHREAD`.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -43,6 +43,13 @@ pub(super) fn ethtool(option: char, interface: &str) -> Result<String, Unread> {
         return Err(Unread::malformed(interface, "no name for a program's argument"));
     }
     program("ethtool", &[&format!("-{option}"), interface])
+}
+
+pub(super) fn napis(interface: &str) -> Result<String, Unread> {
+    let path = format!("sys/class/net/{interface}/ifindex");
+    let index = fs::read_to_string(format!("/{path}")).map_err(|error| Unread::of(&path, &error))?;
+    let index = index.trim().parse().map_err(|_| Unread::malformed(&path, "no number"))?;
+    napi::napis(index).map_err(|error| Unread::of(&format!("netdev napi-get {interface}"), &error))
 }
 
 pub(super) fn space(directory: &Path) -> Result<String, Unread> {
