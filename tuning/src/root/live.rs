@@ -49,7 +49,8 @@ pub(super) fn napis(interface: &str) -> Result<String, Unread> {
     let path = format!("sys/class/net/{interface}/ifindex");
     let index = fs::read_to_string(format!("/{path}")).map_err(|error| Unread::of(&path, &error))?;
     let index = index.trim().parse().map_err(|_| Unread::malformed(&path, "no number"))?;
-    napi::napis(index).map_err(|error| Unread::of(&format!("netdev napi-get {interface}"), &error))
+    let found = napi::napis(index).map(|text| text.trim().to_owned());
+    found.map_err(|error| Unread::of(&format!("netdev napi-get {interface}"), &error))
 }
 
 pub(super) fn space(directory: &Path) -> Result<String, Unread> {
