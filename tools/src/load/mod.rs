@@ -24,8 +24,10 @@ mod wanted;
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use ticktape::client::Client;
@@ -189,13 +191,25 @@ fn client_epoch(realtime_ns: u64) -> u32 {
     u32::try_from(steps).unwrap_or(u32::MAX).max(1)
 }
 
-/// Set by Ctrl-C and its like; a second one ends the process.
+/// So long after the first signal another one is the same: what signals a process and its group, as timeout does, sends two.
+const ECHO: Duration = Duration::from_millis(500);
+
+/// Set by Ctrl-C and its like; a second one, later, ends the process.
 pub(crate) fn interrupt_flag() -> Result<Arc<AtomicBool>, Failure> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register_conditional_shutdown(signal, 1, flag.clone()).map_err(Failure::failed)?;
-        signal_hook::flag::register(signal, flag.clone()).map_err(Failure::failed)?;
-    }
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::failed)?;
+    let interrupted = flag.clone();
+    let wait = move || {
+        let mut first = None;
+        for _ in signals.forever() {
+            interrupted.store(true, Ordering::Relaxed);
+            if first.get_or_insert_with(Instant::now).elapsed() > ECHO {
+                std::process::exit(1);
+            }
+        }
+    };
+    thread::Builder::new().name("signals".to_string()).spawn(wait).map_err(Failure::failed)?;
     Ok(flag)
 }
 
