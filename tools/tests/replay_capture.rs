@@ -9,6 +9,7 @@ use std::process::Command;
 
 use captures::{Captured, ORDERS, packets, ticktape};
 use serde_json::Value;
+use ticktape_tools::hdr::{LogSummary, write_percentiles};
 
 #[test]
 fn everything_that_the_demo_sent_is_pulled_out() {
@@ -36,6 +37,35 @@ fn everything_that_the_demo_sent_is_pulled_out() {
     assert_eq!((named.0, &named.2), (Some(0), &json), "the first handshake tells the same");
     let (code, text, _) = captured.replay(&captured.file, &["--listen", "10.9.8.7:65"]);
     assert!(code == Some(1) && text.contains("no link packet in it is for 10.9.8.7:65"), "{text}");
+}
+
+#[test]
+fn latencies_from_wire_to_wire_are_left_for_other_programs() {
+    let captured = Captured::by_demo();
+    let out = captured.dir.path().join("latencies");
+    let (code, text, json) = captured.replay(&captured.file, &["--no-stages", "--out", out.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{text}");
+    let log = LogSummary::read(&fs::read(out.join("wire-to-wire.hlog")).unwrap()[..]).unwrap();
+    let total = &log.totals[&None];
+    assert!(!total.is_empty());
+    assert_eq!(
+        (&json["wire_to_wire"]["count"], &json["wire_to_wire"]["max_ns"]),
+        (&total.len().into(), &total.max().into())
+    );
+    let first = json["first_time_ns"].as_u64().unwrap();
+    assert!(log.start_time.unwrap().as_nanos().abs_diff(first.into()) < 1_000_000);
+    let mut table = Vec::new();
+    write_percentiles(total, &mut table).unwrap();
+    assert_eq!(fs::read(out.join("wire-to-wire.hgrm")).unwrap(), table);
+    let report = ticktape(&["report", out.to_str().unwrap()]);
+    assert!(
+        report.status.success() && out.join("report.html").is_file(),
+        "{}",
+        String::from_utf8_lossy(&report.stderr)
+    );
+    let again = ticktape(&["replay", "--pcap", captured.file.to_str().unwrap(), "--out", out.to_str().unwrap()]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&again.stderr).contains("is not empty"));
 }
 
 /// What a capture holds, whatever the file is called and however fine its times are.

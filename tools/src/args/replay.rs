@@ -104,6 +104,9 @@ pub struct ReplayArgs {
     /// The last frame, or the time after the first packet, that is replayed
     #[arg(long, value_name = "SEQ|TIME", requires = "pcap")]
     pub to: Option<Place>,
+    /// Write the latencies from wire to wire to this directory, new or empty: a histogram and a log of one, which report takes
+    #[arg(long, value_name = "DIR", requires = "pcap")]
+    pub out: Option<PathBuf>,
     /// Write the results to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -8,20 +8,17 @@ mod compare;
 mod report;
 mod table;
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use ticktape_tuning::jitter::watch::{Asked, Watched};
 use ticktape_tuning::{clock, jitter, pin, standing};
 
 use crate::Failure;
 use crate::args::JitterArgs;
-use crate::hdr::{LogWriter, write_percentiles};
+use crate::hdr::write_pair;
 use crate::load::{empty_dir, interrupt_flag};
 use crate::out::say;
 use report::{CoreReport, Report};
@@ -130,17 +127,10 @@ fn write_files(dir: &Path, core: &CoreReport, found: &Watched) -> Result<(), Fai
     for (what, histogram) in [waits].into_iter().chain(found.gaps.as_ref().map(|gaps| ("gaps", gaps))) {
         let path = dir.join(format!("core-{}-{what}", core.core));
         let failed = |error| Failure::failed(format!("{}: {error}", path.display()));
-        write_two(&path, core, histogram).map_err(failed)?;
+        let comment = format!("jitter, core {}, nanoseconds", core.core);
+        let (start, length) = (core.started_unix_ns, core.watched_ns + core.looking_ns);
+        write_pair(&path, &comment, Duration::from_nanos(start), Duration::from_nanos(length), histogram)
+            .map_err(failed)?;
     }
     Ok(())
-}
-
-fn write_two(path: &Path, core: &CoreReport, histogram: &Histogram<u64>) -> std::io::Result<()> {
-    let mut file = BufWriter::new(File::create(path.with_extension("hgrm"))?);
-    write_percentiles(histogram, &mut file)?;
-    file.flush()?;
-    let comment = format!("ticktape jitter {}: core {}, nanoseconds", env!("CARGO_PKG_VERSION"), core.core);
-    let file = BufWriter::new(File::create(path.with_extension("hlog"))?);
-    let mut log = LogWriter::new(file, &comment, Duration::from_nanos(core.started_unix_ns))?;
-    log.interval(Duration::ZERO, Duration::from_nanos(core.watched_ns + core.looking_ns), histogram)
 }

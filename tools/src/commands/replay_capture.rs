@@ -6,15 +6,19 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::net::SocketAddrV4;
 use std::path::Path;
+use std::time::Duration;
 
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::replay_stages::{self, Replayed};
 use crate::Failure;
-use crate::args::ReplayArgs;
+use crate::args::{Place, ReplayArgs};
 use crate::capture::{Datagrams, ReadError, Reason};
 use crate::demo::{COLUMNS, Latency, row};
+use crate::hdr::write_pair;
 use crate::links::{Counts, Feed, Figures, Handed, Links, Stream};
+use crate::load::empty_dir;
 use crate::out::{printed_then, say};
 use crate::service::AnyService;
 
@@ -158,6 +162,16 @@ pub fn run(args: &ReplayArgs, path: &Path, services: &[Box<dyn AnyService>]) -> 
         crate::json::check(json)?;
     }
     let name = path.display().to_string();
+    let is_behind = match (args.from, args.to) {
+        (Some(Place::Seq(from)), Some(Place::Seq(to))) | (Some(Place::After(from)), Some(Place::After(to))) => {
+            from > to
+        }
+        _ => false,
+    };
+    if is_behind {
+        return Err(Failure::usage("--from is behind --to: nothing lies between them"));
+    }
+    args.out.as_deref().map(empty_dir).transpose()?;
     let (links, mut pulled, ended) = pull(&name, open(path)?, args.listen);
     let has_feed = links.log_feeds().next().is_some();
     let verdict = match (ended, pulled.appliance) {
@@ -189,6 +203,9 @@ pub fn run(args: &ReplayArgs, path: &Path, services: &[Box<dyn AnyService>]) -> 
     let verdict = verdict.and(compared);
     (pulled.ok, pulled.replay) = (verdict.is_ok(), replayed);
     let printed = pulled.print();
+    if let Some(dir) = &args.out {
+        pulled.write_latencies(dir, links.wire_to_wire().latencies())?;
+    }
     if let Some(json) = &args.json {
         crate::json::write(json, &pulled)?;
     }
@@ -264,6 +281,15 @@ impl Pulled {
     /// Of the first packet and of the last, in nanoseconds since 1970; 0 where none has a time.
     fn times(&self) -> (u64, u64) {
         (self.first_time_ns.unwrap_or(0), self.last_time_ns.unwrap_or(0))
+    }
+
+    /// For other programs, and for `ticktape report`.
+    fn write_latencies(&self, dir: &Path, latencies: &Histogram<u64>) -> Result<(), Failure> {
+        let stem = dir.join("wire-to-wire");
+        let ((first, last), comment) = (self.times(), "wire to wire, nanoseconds");
+        let (start, length) = (Duration::from_nanos(first), Duration::from_nanos(last - first));
+        let failed = |error| Failure::failed(format!("{}: {error}", stem.display()));
+        write_pair(&stem, comment, start, length, latencies).map_err(failed)
     }
 
     fn print(&self) -> Result<(), Failure> {

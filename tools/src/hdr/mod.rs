@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`write_percentiles`] | `.hgrm` | percentiles as text, which the plotters of that family take |
 //! | [`LogWriter`] | `.hlog` | one histogram an interval, compressed: format 2, version 1.2 of the log |
+//! | [`write_pair`] | both | one histogram, in both |
 //! | [`LogReader`], [`LogSummary`] | | the same read back, whoever wrote it: base times, tags, comments |
 //!
 //! Values are nanoseconds, unscaled, in every file that is written here.
@@ -17,6 +18,7 @@ mod latency;
 mod log_reader;
 mod log_summary;
 mod log_writer;
+mod pair;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +30,7 @@ pub use log_reader::{Interval, LogReader};
 pub use log_summary::{LogSummary, Row};
 pub use log_writer::LogWriter;
 pub(crate) use log_writer::encode;
+pub use pair::write_pair;
 
 /// The longest line of a log. A histogram of five digits in full use takes some MiB before it is compressed.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
