@@ -39,6 +39,14 @@ pub fn on_log<T>(dir: &Path, mut work: impl FnMut(&Log) -> Result<T, Failure>) -
     }
 }
 
+/// `--until` names a frame that the log in `dir` does not have: it takes those from `first` to `last`.
+pub fn no_end(dir: &Path, until: u64, first: Seq, last: Seq) -> Failure {
+    Failure::usage(format!(
+        "{}: there is no frame {until} to end with: --until takes {first} to {last} here",
+        dir.display()
+    ))
+}
+
 /// A log that is there.
 #[derive(Debug)]
 pub struct Log {

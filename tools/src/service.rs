@@ -16,7 +16,7 @@ use ticktape::{Decode, Encode, Frame, Kind, Seq, Service, Timestamp};
 use ticktape_journal::Snapshot;
 
 use crate::Failure;
-use crate::log::{Log, on_log};
+use crate::log::{Log, no_end, on_log};
 use crate::out::say;
 use crate::replay::{AnyRig, Rig};
 
@@ -543,10 +543,6 @@ fn replay_log(
     }
     match until.filter(|until| *until != replay.seq()) {
         None => Ok((replay.finish(), begun)),
-        Some(until) => Err(Failure::usage(format!(
-            "{}: there is no frame {until} to end with: --until takes {first} to {} here",
-            dir.display(),
-            log.last_seq()?
-        ))),
+        Some(until) => Err(no_end(dir, until.0, first, log.last_seq()?)),
     }
 }

@@ -47,7 +47,8 @@ fn bisect(dir: &Path, other: &str, extra: &[&str]) -> (Ran, Value) {
     let json = dir.with_extension("json");
     let (dir, json_arg) = (dir.to_str().unwrap(), json.to_str().unwrap());
     let ran = ticktape(&[&["replay", "--journal", dir, "--bisect", other, "--json", json_arg][..], extra].concat());
-    let text = std::fs::read_to_string(json).unwrap_or("null".to_string());
+    let text = std::fs::read_to_string(&json).unwrap_or("null".to_string());
+    let _ = std::fs::remove_file(json);
     (ran, serde_json::from_str(&text).unwrap())
 }
 
@@ -72,7 +73,17 @@ fn the_first_input_that_differs_is_named_whatever_snapshots_say() {
     let (ran, _) = bisect(&journal, "/no/such/program", &[]);
     assert!(ran.complaint(2).starts_with("/no/such/program: can't be run"), "{}", ran.errors);
     let (ran, _) = bisect(&journal, "/bin/true", &[]);
-    assert!(ran.complaint(1).contains("can't be read"), "{}", ran.errors);
+    assert!(ran.complaint(1).starts_with("/bin/true: what its state --json prints can't be read"), "{}", ran.errors);
+    // What fails without a word is no build whose result differs.
+    let (ran, json) = bisect(&journal, "/bin/false", &[]);
+    assert!(ran.complaint(1).starts_with("/bin/false: is no build of this program"), "{}", ran.errors);
+    assert_eq!(json, Value::Null);
+    let (ran, _) = bisect(&journal, env!("CARGO_BIN_EXE_ticktape"), &["--until", "37"]);
+    assert!(
+        ran.complaint(2).ends_with("there is no frame 37 to end with: --until takes 0 to 36 here"),
+        "{}",
+        ran.errors
+    );
     let left = std::fs::read_dir(std::env::temp_dir()).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(!left.into_iter().any(|name| name.to_string_lossy() == format!("ticktape-bisect-{}", std::process::id())));
 }

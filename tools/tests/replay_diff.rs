@@ -47,6 +47,9 @@ fn the_first_frame_at_which_two_journals_part_is_named() {
     assert_eq!((&json["parts_at"], &json["same_to"], &json["ok"]), (&9.into(), &8.into(), &false.into()));
     let (ran, _) = replay(&a, &["--until", "8", "--diff", odd.to_str().unwrap()]);
     ran.good();
+    let (ran, _) = replay(&a, &["--until", "22", "--diff", b.to_str().unwrap()]);
+    let complaint = ran.complaint(2);
+    assert!(complaint.ends_with("there is no frame 22 to end with: --until takes 1 to 21 here"), "{complaint}");
 }
 
 #[test]

@@ -50,6 +50,7 @@ fn a_replay_of_a_whole_capture_is_the_same_byte_for_byte() {
     assert_eq!((code, &replay["digest"]), (Some(0), &captured.demo["leader_digest"]), "{text}");
     assert_eq!((&replay["commands_from_feed"], &replay["egress"]["compared"]), (&ORDERS.into(), &0.into()));
     assert_eq!(replay["egress"]["not_captured"], captured.demo["reports"]);
+    assert!(text.contains("verdict        none: no message of it is in the capture"), "{text}");
 
     let (code, text, json) = captured.replay(&captured.file, &["--no-stages"]);
     assert_eq!((code, &json["replay"]), (Some(0), &Value::Null), "{text}");
@@ -214,8 +215,29 @@ fn a_replay_can_be_paced_and_cut_short() {
     assert_eq!(json["replay"]["digest"], state["digest"]);
     let paced = json["replay"]["pace"]["deadline_error"]["count"].as_u64().unwrap();
     assert!(paced < json["link"]["up"].as_u64().unwrap() / 2, "{text}");
+    let (code, text, json) = captured.replay(&captured.file, &["--to", "1000", "--from", "100s", "--speed", "1"]);
+    assert_eq!((code, &json["replay"]["pace"]["deadline_error"]["count"]), (Some(0), &0.into()), "{text}");
+    // Where nothing was compared, nothing is the same.
     let (code, text, json) = captured.replay(&captured.file, &["--to", "0s"]);
-    assert!(code == Some(0) && json["replay"]["seq"].as_u64().unwrap() < 1_000, "{text}");
+    assert!(json["replay"]["seq"].as_u64().unwrap() < 1_000, "{text}");
+    let compared = json["replay"]["egress"]["compared"].as_u64().unwrap();
+    assert_eq!(
+        (code, text.contains("the same, byte for byte")),
+        (Some(i32::from(compared == 0)), compared > 0),
+        "{text}"
+    );
+    let (code, text, json) = captured.replay(&captured.file, &["--to", "1"]);
+    assert_eq!(
+        (code, &json["ok"], &json["replay"]["egress"]["compared"]),
+        (Some(1), &false.into(), &0.into()),
+        "{text}"
+    );
+    assert!(text.contains("verdict        none: no message of it is in the capture"), "{text}");
+    let file = captured.file.to_str().unwrap();
+    for places in [["--from=2", "--to=1"], ["--from=2s", "--to=1.5s"]] {
+        let (code, text) = failing(&[&["replay", "--pcap", file][..], &places].concat());
+        assert!(code == Some(2) && text.contains("--from is behind --to"), "{text}");
+    }
 }
 
 /// Captures of others: an answer in a line, whatever is in them.

@@ -17,7 +17,7 @@ use ticktape::{Frame, Seq};
 
 use crate::Failure;
 use crate::args::ReplayArgs;
-use crate::log::{Log, on_log};
+use crate::log::{Log, no_end, on_log};
 use crate::out::{printed_then, say};
 use crate::service::AnyService;
 
@@ -103,24 +103,30 @@ impl Bisection<'_> {
             command.args(args).arg(&self.view.0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             command.spawn().map_err(|error| Failure::usage(format!("{}: can't be run: {error}", build.display())))
         });
-        let made = started.map(|child| {
+        let made = started.into_iter().zip(&self.builds).map(|(child, build)| {
+            let build = build.display();
             let output = child?.wait_with_output().map_err(Failure::failed)?;
             if output.status.success() {
                 let text = String::from_utf8_lossy(&output.stdout);
                 return serde_json::from_str(&text).map(Made::State).map_err(|error| {
-                    Failure::failed(format!("state --json of one of the builds can't be read: {error}"))
+                    Failure::failed(format!("{build}: what its state --json prints can't be read: {error}"))
                 });
             }
             let text = String::from_utf8_lossy(&output.stderr);
             // A program says its own name first, which is no result.
-            let line = text.lines().last().unwrap_or("no word").split_once(": ").map_or("no word", |(_, why)| why);
-            match output.status.code() {
-                Some(1) => Ok(Made::Failed { failed: line.to_string() }),
-                _ => Err(Failure::failed(format!("one of the builds does not answer: {line}"))),
+            let line = text.lines().last().and_then(|line| line.split_once(": "));
+            match (output.status.code(), line) {
+                (Some(1), Some((_, why))) => Ok(Made::Failed { failed: why.to_string() }),
+                (_, Some((_, why))) => Err(Failure::failed(format!("{build}: has no state to tell: {why}"))),
+                (_, None) => Err(Failure::failed(format!(
+                    "{build}: is no build of this program: state --json ended with {}, without a word",
+                    output.status
+                ))),
             }
         });
-        let [ours, theirs] = made;
-        Ok([ours?, theirs?])
+        let made: Vec<Result<Made, Failure>> = made.collect();
+        let made: Vec<Made> = made.into_iter().collect::<Result<_, _>>()?;
+        Ok(made.try_into().expect("two builds"))
     }
 
     /// The first of `first ..= last` after which they differ, where they do after `last`.
@@ -149,6 +155,9 @@ pub fn run(args: &ReplayArgs, journal: &Path, other: &Path, services: &[Box<dyn 
         let service = log.service(services, args.service.as_deref())?.map_err(Failure::usage)?;
         let begun = log.oldest()?.covered();
         let last = args.until.unwrap_or(log.last_seq()?.0);
+        if last < begun.0 || last > log.last_seq()?.0 {
+            return Err(no_end(journal, last, begun, log.last_seq()?));
+        }
         let view = View::of(journal, begun)?;
         let builds = [ours.clone(), other.to_owned()];
         let mut bisection = Bisection { view, builds, service: service.name(), probes: 0 };

@@ -7,7 +7,7 @@ use ticktape::{Frame, Seq};
 
 use crate::Failure;
 use crate::args::ReplayArgs;
-use crate::log::{Log, on_log};
+use crate::log::{Log, no_end, on_log};
 use crate::out::{printed_then, say};
 use crate::service::AnyService;
 use crate::snapshots::{self, Depth, SnapshotFile};
@@ -70,7 +70,10 @@ fn compare(
             )));
         }
     }
-    let last = args.until.map_or(Seq::MAX, Seq);
+    let (last, longest) = (args.until.map_or(Seq::MAX, Seq), a.last_seq()?.max(b.last_seq()?));
+    if args.until.is_some_and(|until| until > longest.0) {
+        return Err(no_end(left, last.0, first, longest));
+    }
     if last < first {
         return Err(Failure::usage(format!(
             "--until {last}: the first frame that both have is {first}: nothing to compare"

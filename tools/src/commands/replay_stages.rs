@@ -16,6 +16,9 @@ use crate::out::say;
 use crate::replay::{AnyRig, Driver, Figures, Halt, Summary};
 use crate::service::{AnyService, find};
 
+/// What a replay says that had nothing to compare with.
+const UNPROVEN: &str = "no message of it is in the capture, so nothing was compared";
+
 #[derive(Debug, Serialize)]
 struct Reports {
     reports: u64,
@@ -210,8 +213,18 @@ impl Replayed {
             (None, Some(ended)) => {
                 Err(Failure::failed(format!("{name}: replayed up to frame {} only: {ended}", self.seq)))
             }
+            // A capture of the feed alone holds nothing to compare; one that does was cut so short that none of it was.
+            (None, None) if self.is_unproven() && self.egress.outside_replay > 0 => {
+                Err(Failure::failed(format!("{name}: replayed up to frame {}, and {UNPROVEN}", self.seq)))
+            }
             (None, None) => Ok(()),
         }
+    }
+
+    /// There were messages to compare, and none that is on both sides; nor did a mark's digest stand for them.
+    fn is_unproven(&self) -> bool {
+        let EgressJson { compared, not_captured, outside_replay, .. } = self.egress;
+        compared + self.marks_outputs == 0 && not_captured + outside_replay > 0
     }
 
     /// For people.
@@ -259,6 +272,7 @@ impl Replayed {
         match (&self.first_difference, &self.ended) {
             (Some(difference), _) => say!("DIFFERENCE     {difference}"),
             (None, Some(ended)) => say!("ENDED          {ended}"),
+            (None, None) if self.is_unproven() => say!("verdict        none: {UNPROVEN}"),
             (None, None) => say!("verdict        the same, byte for byte"),
         }
     }
