@@ -18,17 +18,23 @@ pub(in crate::suites) const ANY_PORT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr:
 /// Round trips of a round.
 const ROUND_TRIPS: usize = 10_000;
 /// About the size of an order's datagram.
-const PAYLOAD_BYTES: usize = 64;
+pub(super) const PAYLOAD_BYTES: usize = 64;
 const BURST: usize = 64;
 
-struct End {
+/// A socket of ours and whom it talks to.
+pub(super) struct End {
     rx: UdpRx,
     tx: UdpTx,
     peer: SocketAddrV4,
 }
 
 impl End {
-    fn send(&mut self, payload: &[u8]) {
+    pub(super) fn new(nic: UdpNic, peer: SocketAddrV4) -> Self {
+        let (rx, tx) = nic.split();
+        End { rx, tx, peer }
+    }
+
+    pub(super) fn send(&mut self, payload: &[u8]) {
         self.tx.reserve().expect("one datagram at a time")[..payload.len()].copy_from_slice(payload);
         self.tx.commit(payload.len(), self.peer);
         while self.tx.queued() > 0 {
@@ -36,7 +42,7 @@ impl End {
         }
     }
 
-    fn receive(&mut self) -> bool {
+    pub(super) fn receive(&mut self) -> bool {
         self.rx.poll(monotonic_ns(), BURST, |datagram| {
             std::hint::black_box(datagram.payload);
         }) > 0
@@ -50,11 +56,7 @@ pub(in crate::suites) fn open() -> Measured<UdpNic> {
 pub(super) fn round_trips(cores: Cores) -> Measured<Latency> {
     let (near, far) = (open()?, open()?);
     let (near_address, far_address) = (near.local_addr(), far.local_addr());
-    let end = |nic: UdpNic, peer| {
-        let (rx, tx) = nic.split();
-        End { rx, tx, peer }
-    };
-    let (mut near, mut far) = (end(near, far_address), end(far, near_address));
+    let (mut near, mut far) = (End::new(near, far_address), End::new(far, near_address));
     let (ready, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let mut watch = Stopwatch::new(ROUND_TRIPS);
     thread::scope(|scope| {

@@ -28,6 +28,8 @@ const SHARES_PERCENT: [u64; 3] = [50, 80, 95];
 const LASTS: Duration = Duration::from_secs(2);
 /// Of that, what is not counted: caches and branch predictors warm up.
 const WARM_UP: Duration = Duration::from_millis(200);
+/// Rounds at most: each takes half a minute.
+const ROUNDS_MAX: usize = 3;
 /// Orders sent before the client looks what has come.
 const SENDS_PER_ROUND: usize = 32;
 
@@ -151,42 +153,85 @@ fn run(
     }
 }
 
-/// The table of one tier over one backend.
-fn table(options: &Options, cores: Cores, tier: Tier, backend: Backend<'_>, orders: &Encoded) -> Measured<Outcome> {
-    let tier_name = if tier == Tier::Memory { "memory" } else { "local" };
-    let name = format!("tier {tier_name}, {}", backend.name());
-    let mut tag = HopTag::default();
-    tag.probe(cores);
-    let max = run(options, cores, tier, backend, orders, Pace::Max)?.rate;
-    let mut outcome = Outcome::default();
-    outcome.rows.push(
-        Row::higher(SUITE, format!("under load, {name}: highest rate"), "M/s", Rounds::from_iter([max / 1e6]))
-            .hop(&tag),
-    );
-    for percent in SHARES_PERCENT {
-        let rate = max * percent as f64 / 100.0;
-        let part = run(options, cores, tier, backend, orders, Pace::EachNs(1e9 / rate))?;
-        let of = format!("{name}, {percent} % of {:.2} M/s", max / 1e6);
-        outcome.percentiles.push(Percentiles::of_ns("under load", of, &[&part.latencies]));
-    }
-    Ok(outcome)
+/// What is sent how, and what its runs came to.
+struct Table<'a> {
+    name: String,
+    tier: Tier,
+    backend: Backend<'a>,
+    /// What the cores' distance was before each round.
+    tag: HopTag,
+    /// The highest rates, orders a second.
+    maxima: Vec<f64>,
+    /// Runs at each share of the highest rate's median.
+    parts: [Vec<Histogram<u64>>; SHARES_PERCENT.len()],
 }
 
-/// Both tiers over each backend that is there.
+impl<'a> Table<'a> {
+    fn new(tier: Tier, backend: Backend<'a>) -> Self {
+        let tier_name = if tier == Tier::Memory { "memory" } else { "local" };
+        let name = format!("under load, tier {tier_name}, {}", backend.name());
+        Table { name, tier, backend, tag: HopTag::default(), maxima: Vec::new(), parts: Default::default() }
+    }
+
+    /// Orders a second.
+    fn max(&self) -> f64 {
+        self.maxima.iter().copied().collect::<Rounds>().median()
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Row> {
+        let maxima = self.maxima.iter().map(|max| max / 1e6).collect();
+        let max = Row::higher(SUITE, format!("{}: highest rate", self.name), "M/s", maxima);
+        let shares = SHARES_PERCENT.iter().zip(&self.parts).flat_map(|(percent, rounds)| {
+            let us = |of: &dyn Fn(&Histogram<u64>) -> u64| rounds.iter().map(|round| of(round) as f64 / 1e3).collect();
+            let row = |what: &str, of| Row::lower(SUITE, format!("{}, {percent} %: {what}", self.name), "us", us(of));
+            [
+                row("p50", &|round| round.value_at_quantile(0.5)),
+                row("p99", &|round| round.value_at_quantile(0.99)),
+                row("p99.9", &|round| round.value_at_quantile(0.999)),
+                row("max", &Histogram::max),
+            ]
+        });
+        [max].into_iter().chain(shares).map(|row| row.hop(&self.tag))
+    }
+
+    fn percentiles(&self) -> impl Iterator<Item = Percentiles> {
+        SHARES_PERCENT.iter().zip(&self.parts).map(|(percent, rounds)| {
+            let whose = format!("{percent} % of {:.2} M/s", self.max() / 1e6);
+            Percentiles::of_ns(self.name.clone(), whose, &rounds.iter().collect::<Vec<_>>())
+        })
+    }
+}
+
+/// Both tiers over each backend that is there, by turns: first the highest rate of each, then parts of it.
 pub(super) fn rows(options: &Options, cores: Cores, lab: Option<&Lab>) -> Measured<Outcome> {
     let (commands, source) = crate::suites::book::commands(options)?;
     let orders = Encoded::of(&commands);
-    let mut outcome = Outcome::default();
-    for backend in [Some(Backend::Udp), lab.map(Backend::Xdp)].into_iter().flatten() {
-        for tier in [Tier::Memory, Tier::Local] {
-            outcome.append(table(options, cores, tier, backend, &orders)?);
+    let backends = [Some(Backend::Udp), lab.map(Backend::Xdp)].into_iter().flatten();
+    let tiers = |backend| [Tier::Memory, Tier::Local].map(|tier| Table::new(tier, backend));
+    let mut tables: Vec<Table<'_>> = backends.flat_map(tiers).collect();
+    let rounds = options.rounds.min(ROUNDS_MAX);
+    for _ in 0..rounds {
+        for table in &mut tables {
+            table.maxima.push(run(options, cores, table.tier, table.backend, &orders, Pace::Max)?.rate);
         }
     }
-    outcome.notes.push(format!(
-        "under load: orders ({source}) at even intervals for {} s, from when each was meant to be sent to its first report, the first {} ms cut off; \
-         every stage on one core, the client on the other; at memory both spin, at local both back off",
+    for _ in 0..rounds {
+        for table in &mut tables {
+            table.tag.probe(cores);
+            for (at, percent) in SHARES_PERCENT.into_iter().enumerate() {
+                let rate = table.max() * percent as f64 / 100.0;
+                let pace = Pace::EachNs(1e9 / rate);
+                table.parts[at].push(run(options, cores, table.tier, table.backend, &orders, pace)?.latencies);
+            }
+        }
+    }
+    let notes = vec![format!(
+        "under load: orders ({source}) at even intervals for {} s, from when each was meant to be sent to its first report, the first {} ms cut off, \
+         {rounds} round(s) by turns, at shares of the median of {rounds} highest rate(s); every stage on one core, the client on the other; at memory \
+         both spin, at local both back off",
         LASTS.as_secs(),
         WARM_UP.as_millis()
-    ));
-    Ok(outcome)
+    )];
+    let rows = tables.iter().flat_map(Table::rows).collect();
+    Ok(Outcome { rows, percentiles: tables.iter().flat_map(Table::percentiles).collect(), notes })
 }

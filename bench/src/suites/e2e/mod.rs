@@ -4,6 +4,7 @@ mod echo;
 mod inline;
 mod load;
 mod path;
+mod plain;
 mod stages;
 
 use ticktape::link::Tier;
@@ -65,11 +66,12 @@ fn round_trip_rows(options: &Options, cores: Cores, spends: &str) -> Measured<Ou
         Box::new(|| echo::round_trips(cores)),
         Box::new(|| fastest_append(&mut ways)),
         Box::new(|| path::round_trips(options, cores, Tier::Local, IdleStrategy::Spin)),
+        Box::new(|| plain::round_trips(options, cores)),
     ];
     let mut tag = HopTag::default();
     let results = all(interleave_with(options.rounds, &mut contestants, || tag.probe(cores)))?;
     drop(contestants);
-    let [memory, local, echo, append, spinning] = &results[..] else { unreachable!("five contestants") };
+    let [memory, local, echo, append, spinning, plain] = &results[..] else { unreachable!("six contestants") };
     let us = |latency: &Latency| latency.p50() / 1e3;
     let echo_us = of(echo, us);
     let local_floor = echo_us.pairwise(&of(append, us), |echo, append| echo + APPEND_TIMES * append);
@@ -78,7 +80,7 @@ fn round_trip_rows(options: &Options, cores: Cores, spends: &str) -> Measured<Ou
     };
     let rows = vec![
         row("round trip p50, tier memory", memory, echo_us.clone()).spends(spends),
-        row("round trip p50, tier local", local, local_floor).spends(format!(
+        row("round trip p50, tier local", local, local_floor).peer(plain::NAME, Some(of(plain, us))).spends(format!(
             "the echo {:.1} us, a raw append {:.1} us, and what a hand-over to the kernel's workers and back costs on cores that they share with \
              appliance and client: perf sched timehist",
             echo_us.median(),
@@ -91,6 +93,7 @@ fn round_trip_rows(options: &Options, cores: Cores, spends: &str) -> Measured<Ou
         Percentiles::of("round trip", "tier memory", memory),
         Percentiles::of("round trip", "tier local", local),
         Percentiles::of("round trip", "local, spinning", spinning),
+        Percentiles::of("round trip", plain::NAME, plain),
         Percentiles::of("round trip", "raw echo", echo),
         Percentiles::of("durable append", "raw", append),
     ];
@@ -99,6 +102,11 @@ fn round_trip_rows(options: &Options, cores: Cores, spends: &str) -> Measured<Ou
          other; at memory both spin; at local the appliance backs off and the client yields, since syncs need a core, too"
             .to_owned(),
         format!("floors: a UDP echo through the same ports; for local, {APPEND_TIMES} x a raw durable append on top"),
+        format!(
+            "{}: one thread that blocks in recvfrom, writes {} bytes to a zero-filled file, syncs it and answers",
+            plain::NAME,
+            echo::PAYLOAD_BYTES
+        ),
     ];
     Ok(Outcome { rows, percentiles, notes })
 }

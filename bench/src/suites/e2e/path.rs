@@ -25,7 +25,7 @@ use crate::latency::{Latency, Stopwatch};
 
 /// Round trips of a round; at tier local each waits for the disk.
 const ROUND_TRIPS_MEMORY: usize = 10_000;
-const ROUND_TRIPS_LOCAL: usize = 500;
+pub(super) const ROUND_TRIPS_LOCAL: usize = 500;
 /// How long nothing may happen before a run counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Polls between two looks at the clock.

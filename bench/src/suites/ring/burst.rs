@@ -22,23 +22,29 @@ const RUNS: usize = 8;
 
 /// What is sent how.
 #[derive(Clone, Copy)]
-struct Load {
-    cores: Cores,
-    ring_bytes: usize,
-    burst: usize,
-    readers: usize,
+pub(super) struct Load {
+    pub(super) cores: Cores,
+    pub(super) ring_bytes: usize,
+    pub(super) burst: usize,
+    pub(super) readers: usize,
     /// Whether a lone reader that finds nothing pauses its core for a moment. What suits a ring best differs.
-    pauses: bool,
+    pub(super) pauses: bool,
 }
 
 impl Load {
-    fn messages(self) -> usize {
+    /// In words, with messages of so many bytes.
+    pub(super) fn name(self, bytes: usize) -> String {
+        let consumers = if self.readers == 1 { "one consumer" } else { "three consumers" };
+        format!("throughput {} KiB, bursts of {}, {bytes} B, {consumers}", self.ring_bytes / KIB, self.burst)
+    }
+
+    pub(super) fn messages(self) -> usize {
         MESSAGES / self.burst * self.burst
     }
 
     /// A reader has nothing to do. Several share a core, and let each other run.
     #[inline(always)]
-    fn idle(self) {
+    pub(super) fn idle(self) {
         if self.readers > 1 {
             thread::yield_now();
         } else if self.pauses {
@@ -47,7 +53,7 @@ impl Load {
     }
 
     /// Millions a second of `write`, until all of `reads` have returned.
-    fn measure<R: FnOnce() + Send>(self, reads: Vec<R>, write: impl FnOnce()) -> f64 {
+    pub(super) fn measure<R: FnOnce() + Send>(self, reads: Vec<R>, write: impl FnOnce()) -> f64 {
         let mut seconds = 0.0;
         let (ready, expected) = (AtomicUsize::new(0), reads.len());
         thread::scope(|scope| {
@@ -75,13 +81,13 @@ impl Load {
 }
 
 /// The upper quartile of several runs.
-fn round(mut run: impl FnMut() -> f64) -> f64 {
+pub(super) fn round(mut run: impl FnMut() -> f64) -> f64 {
     let mut rates: Vec<f64> = (0..RUNS).map(|_| run()).collect();
     rates.sort_by(f64::total_cmp);
     rates[RUNS * 3 / 4]
 }
 
-fn ours<const BYTES: usize>(load: Load) -> f64 {
+pub(super) fn ours<const BYTES: usize>(load: Load) -> f64 {
     let config = RingConfig {
         capacity_bytes: load.ring_bytes,
         frame_bytes_max: BYTES,
@@ -205,9 +211,7 @@ fn compare<const BYTES: usize, const WORDS: usize>(options: &Options, load: Load
     let all = |at: usize| results.get(at).map(|rounds| rounds.iter().copied().collect::<Rounds>());
     // The peer is run both ways, and the better one counts.
     let peer = [all(1), all(2)].into_iter().flatten().max_by(|a, b| a.median().total_cmp(&b.median()));
-    let consumers = if load.readers == 1 { "one consumer" } else { "three consumers" };
-    let name = format!("throughput {} KiB, bursts of {}, {BYTES} B, {consumers}", load.ring_bytes / KIB, load.burst);
-    Row::higher(SUITE, name, "M/s", all(0).expect("ours ran")).peer("disruptor", peer).hop(&tag)
+    Row::higher(SUITE, load.name(BYTES), "M/s", all(0).expect("ours ran")).peer("disruptor", peer).hop(&tag)
 }
 
 pub fn run(options: &Options, cores: Cores) -> Outcome {
@@ -225,9 +229,14 @@ pub fn run(options: &Options, cores: Cores) -> Outcome {
         compare::<32, 4>(options, load(4096 * KIB, 10, 1)),
         compare::<32, 4>(options, load(1024 * KIB, 10, 3)).budget(budget(1.0)),
     ];
+    #[cfg(feature = "peers")]
+    let rows = {
+        let queues = [1, 10, 100].map(|burst| super::queues::rows::<64, 8>(options, load(1024 * KIB, burst, 1)));
+        rows.into_iter().chain(queues.into_iter().flatten()).collect()
+    };
     let notes = vec![
         format!("throughput: runs of {MESSAGES} messages, {RUNS} a round, of which the upper quartile counts"),
-        "the peer's readers are measured with and without a pause when they find nothing; the better counts".to_owned(),
+        "peers' readers are measured with and without a pause when they find nothing; the better counts".to_owned(),
         "three consumers share the far core and yield when idle, on both sides".to_owned(),
     ];
     Outcome { rows, percentiles: Vec::new(), notes }

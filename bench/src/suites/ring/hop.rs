@@ -9,7 +9,7 @@ use ticktape_core::Seq;
 use ticktape_shm::{Consumer, Producer, Ring, RingBuilder, RingConfig};
 
 use super::super::Outcome;
-use super::{MESSAGE_BYTES, Message, SUITE, all_sealed, pin};
+use super::{CHANNEL, MESSAGE_BYTES, Message, RTRB, SUITE, all_sealed, pin};
 use crate::args::Options;
 use crate::hop::{Cores, HopTag};
 use crate::latency::{Latency, Percentiles, Stopwatch};
@@ -106,11 +106,66 @@ impl Link for Rings {
 
 #[cfg(feature = "peers")]
 mod peer {
+    use crossbeam_channel::{Receiver, Sender};
+
     use super::{Link, MESSAGE_BYTES, Message, word};
 
     type Event = [u64; MESSAGE_BYTES / 8];
     /// As many events as a ring of 1 MiB holds.
     const EVENTS: usize = (1 << 20) / MESSAGE_BYTES;
+
+    fn event(message: &Message) -> Event {
+        std::array::from_fn(|at| word(message, at))
+    }
+
+    /// `rtrb`'s ring each way.
+    struct Rtrbs(rtrb::Producer<Event>, rtrb::Consumer<Event>);
+
+    pub(super) fn rtrbs() -> (impl Link + Send, impl Link + Send) {
+        let ((there, back_there), (back, here)) = (rtrb::RingBuffer::new(EVENTS), rtrb::RingBuffer::new(EVENTS));
+        (Rtrbs(there, here), Rtrbs(back, back_there))
+    }
+
+    impl Link for Rtrbs {
+        #[inline]
+        fn send(&mut self, _seq: u64, message: &Message) {
+            self.0.push(event(message)).expect("one message at a time fits");
+        }
+
+        #[inline]
+        fn receive(&mut self, _seq: u64) -> u64 {
+            loop {
+                if let Ok(event) = self.1.pop() {
+                    return std::hint::black_box(event)[MESSAGE_BYTES / 8 - 1];
+                }
+            }
+        }
+    }
+
+    /// crossbeam's bounded channel each way.
+    struct Channels(Sender<Event>, Receiver<Event>);
+
+    pub(super) fn channels() -> (impl Link + Send, impl Link + Send) {
+        let one = || crossbeam_channel::bounded(EVENTS);
+        let ((there, back_there), (back, here)) = (one(), one());
+        (Channels(there, here), Channels(back, back_there))
+    }
+
+    impl Link for Channels {
+        #[inline]
+        fn send(&mut self, _seq: u64, message: &Message) {
+            self.0.try_send(event(message)).expect("one message at a time fits");
+        }
+
+        #[inline]
+        fn receive(&mut self, _seq: u64) -> u64 {
+            loop {
+                if let Ok(event) = self.1.try_recv() {
+                    return std::hint::black_box(event)[MESSAGE_BYTES / 8 - 1];
+                }
+            }
+        }
+    }
 
     /// The `disruptor` crate's ring each way, polled.
     struct Disruptors<P> {
@@ -195,19 +250,30 @@ pub fn run(options: &Options, cores: Cores) -> Outcome {
         }),
         #[cfg(feature = "peers")]
         Box::new(|| round_trips(cores, messages, peer::disruptors())),
+        #[cfg(feature = "peers")]
+        Box::new(|| round_trips(cores, messages, peer::rtrbs())),
+        #[cfg(feature = "peers")]
+        Box::new(|| round_trips(cores, messages, peer::channels())),
     ];
     let mut tag = HopTag::default();
     let results = interleave_with(options.rounds, &mut contestants, || tag.probe(cores));
     let of = |at: usize, value: fn(&Latency) -> f64| -> Rounds { results[at].iter().map(value).collect() };
-    let peer = |value: fn(&Latency) -> f64| results.get(3).map(|rounds| rounds.iter().map(value).collect::<Rounds>());
+    let at = |at: usize, value: fn(&Latency) -> f64| -> Option<Rounds> {
+        results.get(at).map(|rounds| rounds.iter().map(value).collect())
+    };
     let row = |what: &str, value: fn(&Latency) -> f64| {
         Row::lower(SUITE, format!("hop one to one, 64 B: {what}"), "ns", of(0, value))
             .floor(of(1, value))
-            .peer("disruptor", peer(value))
+            .peer("disruptor", at(3, value))
             .hop(&tag)
             .spends("cache lines on their way between the two cores: perf c2c record target/release/ticktape-bench ring --rounds 1")
     };
     let mean: fn(&Latency) -> f64 = |latency| latency.mean;
+    // Queues: what was taken is gone.
+    let queue = |(name, peer): (&'static str, usize)| {
+        let what = format!("hop one to one, 64 B: mean, against {name}");
+        Some(Row::lower(SUITE, what, "ns", of(0, mean)).peer(name, Some(at(peer, mean)?)).hop(&tag))
+    };
     let rows = vec![
         Row::lower(SUITE, "harness: clock readings in a hop, mean", "ns", of(2, mean)),
         row("mean", mean).budget(Budget::OfFloor(1.2)),
@@ -215,7 +281,8 @@ pub fn run(options: &Options, cores: Cores) -> Outcome {
         row("p50", Latency::p50),
         row("p99", |latency| latency.quantile(0.99)).budget(Budget::OfFloor(1.5)),
     ];
-    let whose = ["ours", "floor", "harness", "disruptor"];
+    let rows = rows.into_iter().chain([(RTRB, 4), (CHANNEL, 5)].into_iter().filter_map(queue)).collect();
+    let whose = ["ours", "floor", "harness", "disruptor", RTRB, CHANNEL];
     let percentiles = whose
         .iter()
         .zip(&results)

@@ -2,6 +2,8 @@
 
 mod burst;
 pub(super) mod hop;
+#[cfg(feature = "peers")]
+mod queues;
 
 use ticktape_core::frame::{self, Kind};
 use ticktape_core::{Seq, Timestamp};
@@ -12,6 +14,9 @@ use crate::args::Options;
 use crate::hop::Cores;
 
 const SUITE: &str = "ring";
+/// Peers that are queues, by name.
+const RTRB: &str = "rtrb";
+const CHANNEL: &str = "crossbeam-channel";
 /// Frames, events and slots that hop are all of this size: one cache line.
 pub(super) const MESSAGE_BYTES: usize = 64;
 

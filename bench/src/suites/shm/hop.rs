@@ -166,6 +166,7 @@ fn over_slots(cores: Cores, slots: usize, messages: &[Message]) -> Measured<Late
 #[cfg(feature = "iceoryx2")]
 fn over_peer(cores: Cores, messages: &[Message]) -> Measured<Latency> {
     let dir = ring_dir()?;
+    let _leftovers = super::peer::Leftovers::of(dir.path());
     let mut link = super::peer::Services::open(dir.path(), Side::Near)?;
     let other = Other::start(Role::EchoPeer, dir.path(), cores)?;
     let latency = hops(cores, &mut link, messages);
