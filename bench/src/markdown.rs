@@ -23,7 +23,9 @@ pub struct Section {
 
 /// What runs this program, built as it is here, before its own arguments.
 pub fn cargo_run() -> String {
-    let features = if cfg!(feature = "iceoryx2") { " --features iceoryx2" } else { "" };
+    let asked_for = [("iceoryx2", cfg!(feature = "iceoryx2")), ("mimalloc", cfg!(feature = "mimalloc"))];
+    let features: Vec<&str> = asked_for.into_iter().filter_map(|(name, has)| has.then_some(name)).collect();
+    let features = if features.is_empty() { String::new() } else { format!(" --features {}", features.join(",")) };
     format!("cargo run --release -p ticktape-bench{features} -- ")
 }
 
