@@ -8,7 +8,7 @@ use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 
-use super::{COUNTS_MAX, HISTOGRAM_BYTES_MAX, Reason};
+use super::{COUNTS_MAX, HISTOGRAM_BYTES_MAX, Reason, VALUES_MAX};
 
 const COOKIE: u32 = 0x1c84_9313;
 const COOKIE_COMPRESSED: u32 = 0x1c84_9314;
@@ -85,17 +85,18 @@ fn slots(digits: u32, lowest: u64, highest: u64) -> usize {
 
 /// Each number is a count, or, negative, a run of zeros: all of them must fit.
 fn check_counts(mut counts: &[u8], slots: usize) -> Result<(), Reason> {
-    let mut used = 0_u64;
+    let (mut used, mut values) = (0_u64, 0_u64);
     while !counts.is_empty() {
         let (number, bytes) = varint(counts).ok_or(Reason::Length)?;
         counts = &counts[bytes..];
         let value = ((number >> 1) as i64) ^ -((number & 1) as i64);
         used = used.saturating_add(if value < 0 { value.unsigned_abs() } else { 1 });
+        values = values.saturating_add(value.max(0).unsigned_abs());
         if used > slots as u64 {
             return Err(Reason::Range);
         }
     }
-    Ok(())
+    if values > VALUES_MAX { Err(Reason::TooManyValues) } else { Ok(()) }
 }
 
 /// A number in groups of seven bits, lowest first; the ninth byte is taken whole.

@@ -5,7 +5,9 @@ use std::io;
 
 use hdrhistogram::serialization::DeserializeError;
 
-use super::{COUNTS_MAX, HISTOGRAM_BYTES_MAX, INTERVALS_MAX, LINE_BYTES_MAX, SUM_COUNTS_MAX, TAG_BYTES_MAX, TAGS_MAX};
+use super::{
+    COUNTS_MAX, HISTOGRAM_BYTES_MAX, INTERVALS_MAX, LINE_BYTES_MAX, SUM_COUNTS_MAX, TAG_BYTES_MAX, TAGS_MAX, VALUES_MAX,
+};
 
 /// What is wrong, and in which line.
 #[derive(Debug)]
@@ -47,6 +49,8 @@ pub enum Reason {
     TooManySums,
     /// Its histogram's digits or range can't be.
     Range,
+    /// Its counts, or with it those of a tag's sum, add up to more than [`super::VALUES_MAX`].
+    TooManyValues,
     /// The decoder's word.
     Histogram(DeserializeError),
 }
@@ -82,6 +86,7 @@ impl fmt::Display for Reason {
                 write!(f, "its histogram has more than {COUNTS_MAX} counts: fewer digits, or a smaller range")
             }
             Reason::TooManySums => write!(f, "with it the sums of all tags have more than {SUM_COUNTS_MAX} counts"),
+            Reason::TooManyValues => write!(f, "with it there are more than {VALUES_MAX} values"),
             Reason::Range => f.write_str("its histogram's range or number of digits can't be"),
             Reason::Histogram(error) => write!(f, "its histogram: {error}"),
         }

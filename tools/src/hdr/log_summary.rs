@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::{INTERVALS_MAX, Latency, LogError, LogReader, Reason, SUM_COUNTS_MAX, TAGS_MAX};
+use super::{INTERVALS_MAX, Latency, LogError, LogReader, Reason, SUM_COUNTS_MAX, TAGS_MAX, VALUES_MAX};
 
 /// One interval's figures.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +65,9 @@ impl LogSummary {
     fn add(&mut self, tag: &Option<String>, histogram: Histogram<u64>) -> Result<(), Reason> {
         let tags = self.totals.len();
         match self.totals.get_mut(tag) {
+            Some(total) if total.len().saturating_add(histogram.len()) > VALUES_MAX => {
+                return Err(Reason::TooManyValues);
+            }
             Some(total) => {
                 total.auto(true);
                 total.add(&histogram).map_err(|_| Reason::Range)?;

@@ -38,6 +38,8 @@ pub const LINE_BYTES_MAX: usize = 4 << 20;
 pub const HISTOGRAM_BYTES_MAX: usize = 8 << 20;
 /// Counts of one histogram, at 8 bytes each: four digits over the whole range of numbers, or five up to 2^25 times the lowest.
 pub const COUNTS_MAX: usize = 1 << 20;
+/// Values of one histogram, and of a tag's sum: what others keep in a signed number.
+pub const VALUES_MAX: u64 = i64::MAX as u64;
 /// Counts of all sums of a log together.
 pub const SUM_COUNTS_MAX: usize = 4 << 20;
 /// Intervals of a log: two days of seconds.

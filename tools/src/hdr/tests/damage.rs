@@ -28,6 +28,9 @@ fn plain(payload: &[u8], digits: u32, lowest: u64, highest: u64) -> Vec<u8> {
     bytes
 }
 
+/// As many values at once as there may be.
+const MOST: [u8; 9] = [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+
 fn compressed(plain: &[u8]) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(plain).unwrap();
@@ -56,7 +59,7 @@ fn every_lie_has_a_reason_and_a_line() {
     let bomb = compressed(&vec![0; HISTOGRAM_BYTES_MAX + 1]);
     let tag = |bytes: usize| [b"Tag=".to_vec(), vec![b'x'; bytes], b",".to_vec(), line(&sound)].concat();
     let endless_zeros = [0xff; 9];
-    let cases: [(&str, Vec<u8>); 16] = [
+    let cases: [(&str, Vec<u8>); 17] = [
         ("Syntax", b"hello\n".to_vec()),
         ("Syntax", b"1.0,1.0\n".to_vec()),
         ("Syntax", [b"Tag=a ".to_vec(), line(&sound)].concat()),
@@ -71,6 +74,7 @@ fn every_lie_has_a_reason_and_a_line() {
         ("Range", line(&plain(&[2], 6, 1, 1000))),
         ("Range", line(&plain(&[2], 3, 0, 1000))),
         ("Range", line(&plain(&endless_zeros, 3, 1, 1000))),
+        ("TooManyValues", line(&plain(&[&MOST[..], &[2]].concat(), 3, 1, 1000))),
         ("TooManyCounts", line(&plain(&[2], 5, 1, i64::MAX as u64))),
         ("TagTooLong", tag(TAG_BYTES_MAX + 1)),
     ];
@@ -91,6 +95,10 @@ fn what_is_too_much_is_refused_before_it_is_taken() {
     let long = vec![b'#'; LINE_BYTES_MAX + 1];
     assert!(matches!(refusal(&long), LogError { line: 1, reason: Reason::LineTooLong }));
     // Each by itself is small enough.
+    let most = line(&plain(&MOST, 3, 1, 1000));
+    let others = [b"Tag=other,".to_vec(), most.clone()].concat();
+    let error = refusal(&[most, others, sound].concat());
+    assert!(matches!(error, LogError { line: 3, reason: Reason::TooManyValues }), "{error:?}");
     let wide = line(&plain(&[2], 4, 1, i64::MAX as u64));
     let sums: Vec<u8> = (0..6).flat_map(|tag| [format!("Tag={tag},").into_bytes(), wide.clone()].concat()).collect();
     assert!(matches!(refusal(&sums), LogError { line: 6, reason: Reason::TooManySums }));
