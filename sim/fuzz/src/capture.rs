@@ -24,6 +24,9 @@ pub fn run(data: &[u8]) -> bool {
                 assert!(packet.bytes.len() <= packet.original_bytes as usize && packet.bytes.len() <= data.len());
                 assert!(packet.at < data.len() as u64 && packet.index >= packets);
             }
+            Ok(Some(Item::Totals { interface: number, .. } | Item::Interface(number))) => {
+                assert!(number < reader.interfaces().len());
+            }
             Ok(Some(_)) => {}
             Ok(None) => break Ok(()),
             Err(error) => break Err(error),
