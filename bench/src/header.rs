@@ -51,10 +51,11 @@ impl fmt::Display for Header {
     }
 }
 
-/// The commit that is checked out where this runs, with a plus where files differ from it.
+/// The commit that is checked out where this was built, wherever it runs, with a plus where files differ from it.
 fn commit() -> String {
     let git = |arguments: &[&str]| {
-        let output = Command::new("git").args(arguments).stderr(Stdio::null()).output().ok()?;
+        let here = ["-C", env!("CARGO_MANIFEST_DIR")];
+        let output = Command::new("git").args(here).args(arguments).stderr(Stdio::null()).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Some(head) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".to_owned() };
