@@ -1,8 +1,8 @@
 //! What datagrams say there is, and nobody has: how often that is looked into.
 //!
 //! A heartbeat, a session's name or a Commit is a number that anybody can send who can forge an address. Looking into one costs a
-//! catch-up; where that brings nothing, the next is looked into later, so that a liar costs one connection each few seconds, and
-//! the figures say so. What stands in a sound message ahead of its turn is no mere claim.
+//! catch-up; where that brings nothing, the next is looked into later, so that a liar costs one connection each few seconds (a
+//! later epoch's, one to each peer), and the figures say so. What stands in a sound message ahead of its turn is no mere claim.
 
 use ticktape_core::Nanos;
 
