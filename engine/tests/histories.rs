@@ -251,6 +251,44 @@ fn of_two_copies_that_lead_in_epochs_of_different_numbers_one_is_followed_and_th
 }
 
 #[test]
+fn of_two_copies_that_lead_in_epochs_of_different_numbers_the_lower_one_is_named_on_a_replica_of_the_higher_one() {
+    let place = Place::two_copies();
+    let mut ours = place.leader("a");
+    ours.add(20);
+    ours.stop();
+    // Ours leads in epoch 3, and the other copy in epoch 2: both on one feed, and both acknowledge what they are sent.
+    let (mut ours, mut theirs) = (place.leader("a"), place.leader_at("b", free_address()));
+    let replica = place.replica("own");
+    let is_named = |status: &ReplicaStatus| {
+        status.state == ReplicaState::Live
+            && status.word.contains("goes on to send epoch 2 ")
+            && status.word.contains("beside epoch 3,")
+            && status.get(Figure::LowerEpoch) == 2
+    };
+    ours.add(10);
+    ours.until_level(&replica);
+    replica.wait_until(PATIENCE, is_named).unwrap_or_else(|| panic!("{}", replica.status()));
+    // That keeps nothing of ours out.
+    for _ in 0..20 {
+        ours.add(5);
+        theirs.add(5);
+        ours.until_level(&replica);
+    }
+    let status = replica.wait_until(PATIENCE, is_named).unwrap_or_else(|| panic!("{}", replica.status()));
+    assert_eq!([Figure::Restarts, Figure::TakenBack].map(|figure| status.get(figure)), [0, 0], "{status}");
+    // The other one has gone: there is nothing to say any more.
+    theirs.stop();
+    let is_clear = |status: &ReplicaStatus| status.word.is_empty() && status.get(Figure::LowerEpoch) == 0;
+    replica.wait_until(PATIENCE, is_clear).unwrap_or_else(|| panic!("{}", replica.status()));
+    ours.add(5);
+    ours.until_level(&replica);
+    assert_eq!(replica.stop().fault, None);
+    ours.stop();
+    let own = place.frames("own");
+    assert!(own.len() > 180 && place.frames("a").starts_with(&own), "{} frames", own.len());
+}
+
+#[test]
 fn a_replica_that_comes_back_to_the_other_copy_is_refused_and_gives_up_nothing_that_was_committed() {
     let place = Place::two_copies();
     let mut ours = place.leader("a");

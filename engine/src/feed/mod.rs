@@ -40,6 +40,7 @@ pub use identity::{LOG_EPOCH, LogPacket, LogTold, ask_log_identity, log_identity
 pub use log_publisher::LogPublisher;
 pub use mold::{MoldError, MoldMessages, MoldPacket, MoldRequest, Packer, SessionName, end_of_session};
 pub use proof::{Proof, Verdict};
+pub(crate) use publisher::HEARTBEAT_NS;
 pub use publisher::{FeedConfig, FeedCounters, Publisher};
 pub use repair::{RepairConfig, RepairCounters};
 pub use rewinder::{Answer, Rewinder, RewinderConfig, RewinderCounters};

@@ -8,6 +8,9 @@ use ticktape_nic::Tx;
 use super::mold::Packer;
 use super::session::FeedSession;
 
+/// A silent feed says at least this often that it lives, as receivers of the protocol expect.
+pub(crate) const HEARTBEAT_NS: u64 = 1_000_000_000;
+
 /// How a [`Publisher`] is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeedConfig {

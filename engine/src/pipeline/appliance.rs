@@ -49,9 +49,6 @@ use crate::replica::Identity;
 use crate::sequencer::{Sequencer, SequencerConfig};
 use crate::shadow::Covered;
 
-/// A silent feed says at least this often that it lives, as receivers of the protocol expect.
-pub(super) const FEED_HEARTBEAT_NS: u64 = 1_000_000_000;
-
 /// A running appliance. Dropping it without [`Appliance::stop`] asks the threads to stop and waits for them.
 pub struct Appliance {
     lifecycle: Lifecycle,
@@ -447,7 +444,7 @@ where
             a: feed.a,
             b: feed.b,
             datagram_bytes_max: config.datagram_bytes_max,
-            heartbeat_interval_ns: FEED_HEARTBEAT_NS,
+            heartbeat_interval_ns: feed::HEARTBEAT_NS,
         });
         (publisher, nic, feed.interface)
     });

@@ -6,13 +6,12 @@ use std::num::NonZeroU64;
 use ticktape_nic::capture::{Tap, Tapped, channel, monotonic_now};
 use ticktape_nic::{Nic, NicError, Tx, UdpConfig, UdpNic};
 
-use super::appliance::FEED_HEARTBEAT_NS;
 use super::stage::{Lifecycle, Stage};
 use super::stages::EgressStage;
 use crate::config::{ApplianceConfig, EventsConfig};
 use crate::egress::Egress;
 use crate::events::{EventFeed, EventRepair};
-use crate::feed::{EndedSessions, FeedConfig, FeedSession, Publisher, Recent, Rewinder, RewinderConfig};
+use crate::feed::{EndedSessions, FeedConfig, FeedSession, HEARTBEAT_NS, Publisher, Recent, Rewinder, RewinderConfig};
 use crate::payload::Reign;
 
 /// The sockets of the event feed.
@@ -78,7 +77,7 @@ impl Events<'_> {
             a: self.settings.a,
             b: self.settings.b,
             datagram_bytes_max: self.datagram_bytes_max,
-            heartbeat_interval_ns: FEED_HEARTBEAT_NS,
+            heartbeat_interval_ns: HEARTBEAT_NS,
         })
     }
 }

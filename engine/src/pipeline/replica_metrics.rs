@@ -79,7 +79,8 @@ fn kind(figure: Figure) -> Kind {
         | Figure::Durable
         | Figure::LeaderCommit
         | Figure::Committed
-        | Figure::Applied => LEVEL,
+        | Figure::Applied
+        | Figure::LowerEpoch => LEVEL,
         _ => COUNTER,
     }
 }

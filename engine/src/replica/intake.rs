@@ -18,12 +18,14 @@ use ticktape_shm::{CommitMark, Watermarks};
 use super::bulk::{Bulk, BulkEnd, BulkProgress};
 use super::claims::Claims;
 use super::door::{Admission, Door, Way};
+use super::lower::LowerEpoch;
 use super::other_log::{NAMED_NS, OtherLog};
 use super::status::{Board, Figure, ReplicaState};
 use super::words::Words;
 use crate::feed::status::is_status;
 use crate::feed::{
-    Arbiter, ArbiterConfig, Arrival, CommitTracker, FeedEvent, MoldPacket, STOP_PATIENCE_NS, Side, TrackerConfig,
+    Arbiter, ArbiterConfig, Arrival, CommitTracker, FeedEvent, MoldPacket, PacketDrop, STOP_PATIENCE_NS, Side,
+    TrackerConfig,
 };
 use crate::payload::are_of_other_reigns;
 use crate::shadow::Committed;
@@ -108,6 +110,7 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     claims: Claims,
     epoch_claims: Claims,
     other_log: OtherLog,
+    lower: LowerEpoch,
     /// What comes before was here at the beginning, or somebody who has the log has vouched for it since.
     vouched: Seq,
     /// Whoever was asked had nothing more: nobody is asked for what is missing before this.
@@ -184,6 +187,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             claims: Claims::default(),
             epoch_claims: Claims::default(),
             other_log: OtherLog::default(),
+            lower: LowerEpoch::default(),
             vouched,
             rest_until: 0,
             stranger_asked_until: 0,
@@ -237,8 +241,9 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
 
     fn poll_feeds(&mut self, now: Nanos) -> usize {
         let admits = self.admits(now);
-        let Intake { sides, arbiter, door, silent, ended_at, refused, feed_frames, .. } = self;
-        let way = Way::Feed { epoch: u64::from(arbiter.session().epoch()) };
+        let Intake { sides, arbiter, door, silent, ended_at, refused, feed_frames, lower, .. } = self;
+        let ours = arbiter.session().epoch();
+        let way = Way::Feed { epoch: u64::from(ours) };
         let mut taken = 0;
         for (side, rx) in sides {
             taken += rx.poll(now, BURST_MAX, |datagram| {
@@ -246,8 +251,12 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                     admits && let_in(door, seq, frame, way, refused, feed_frames)
                 });
                 *silent &= matches!(arrival, Arrival::Dropped(_) | Arrival::EndOfSession);
-                if arrival == Arrival::EndOfSession {
-                    *ended_at = Some(now);
+                match arrival {
+                    Arrival::EndOfSession => *ended_at = Some(now),
+                    Arrival::Dropped(PacketDrop::OldEpoch) => {
+                        lower.on_packet(now, ours, datagram.source, datagram.payload);
+                    }
+                    _ => {}
                 }
             });
         }

@@ -16,6 +16,7 @@ mod claims;
 mod config;
 mod door;
 mod intake;
+mod lower;
 mod other_log;
 mod status;
 mod words;

@@ -136,6 +136,8 @@ figures! {
     Unfounded = "claims_unfounded",
     /// Files with a segment's name that are none, and were set aside as `.damaged`.
     SetAside = "files_set_aside",
+    /// The lower epoch in which another leader goes on beside ours on the feed; 0 where none does.
+    LowerEpoch = "lower_epoch",
 }
 
 /// One word a number, written by the threads that know them.

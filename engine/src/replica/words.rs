@@ -5,6 +5,7 @@ use std::net::SocketAddrV4;
 
 use ticktape_core::Nanos;
 
+use super::lower::LowerLeader;
 use super::status::Board;
 
 /// News stays for so long once all is well, in ns: several lines of those who print one a second.
@@ -27,28 +28,53 @@ enum Standing {
 pub(super) struct Words {
     board: Board,
     standing: Standing,
+    word: String,
     trouble: String,
     /// Beside the trouble stands who is asked about it.
     asks: bool,
+    /// Said beside all else, for as long as it is so.
+    lower: Option<LowerLeader>,
 }
 
 impl Words {
     /// On a board that may say how this came to begin: news.
     pub(super) fn new(board: Board) -> Self {
-        let standing = if board.read().word.is_empty() { Standing::Nothing } else { Standing::News { until: None } };
-        Words { board, standing, trouble: String::new(), asks: false }
+        let word = board.read().word;
+        let standing = if word.is_empty() { Standing::Nothing } else { Standing::News { until: None } };
+        Words { board, standing, word, trouble: String::new(), asks: false, lower: None }
     }
 
     fn say(&mut self, word: impl fmt::Display, standing: Standing) {
-        self.board.say(word);
+        self.put(word.to_string());
         (self.standing, self.asks) = (standing, false);
+    }
+
+    fn put(&mut self, word: String) {
+        self.word = word;
+        self.show();
+    }
+
+    fn show(&self) {
+        match (&self.word[..], &self.lower) {
+            (word, None) => self.board.say(word),
+            ("", Some(lower)) => self.board.say(lower),
+            (word, Some(lower)) => self.board.say(format_args!("{word}; {lower}")),
+        }
+    }
+
+    /// Who leads in a lower epoch on the feed, which stands beside whatever else there is.
+    pub(super) fn lower(&mut self, leader: Option<LowerLeader>) {
+        if self.lower != leader {
+            self.lower = leader;
+            self.show();
+        }
     }
 
     /// Somebody is asked for the log. What went wrong before stays beside it.
     pub(super) fn waits_for(&mut self, peer: SocketAddrV4) {
         match self.standing {
             Standing::Trouble => {
-                self.board.say(format_args!("{}; now {}", self.trouble, asking(peer)));
+                self.put(format!("{}; now {}", self.trouble, asking(peer)));
                 self.asks = true;
             }
             // What has happened is more than what is done about it.
@@ -63,15 +89,14 @@ impl Words {
             self.clear();
         } else if self.asks {
             self.asks = false;
-            self.board.say(&self.trouble);
+            self.put(self.trouble.clone());
         }
     }
 
     /// Something is wrong.
     pub(super) fn trouble(&mut self, word: impl fmt::Display) {
         self.trouble = word.to_string();
-        self.board.say(&self.trouble);
-        (self.standing, self.asks) = (Standing::Trouble, false);
+        self.say(self.trouble.clone(), Standing::Trouble);
     }
 
     /// Something is wrong, and goes on to be.
@@ -143,6 +168,28 @@ mod tests {
         words.poll(1, false);
         assert_eq!(word(), "nobody there", "until all is well");
         words.poll(2, true);
+        assert_eq!(word(), "");
+    }
+
+    #[test]
+    fn a_leader_of_a_lower_epoch_stands_beside_all_else_and_takes_nothing_away() {
+        let board = Board::default();
+        let word = || board.read().word;
+        let mut words = Words::new(board.clone());
+        let leader = LowerLeader::new(2, peer(9), 3);
+        words.lower(Some(leader));
+        assert_eq!(word(), leader.to_string());
+        words.trouble("nobody there");
+        words.waits_for(peer(1));
+        assert!(word().starts_with("nobody there; now asking ") && word().ends_with(&format!("yet; {leader}")));
+        words.is_answered();
+        assert_eq!(word(), format!("nobody there; {leader}"));
+        words.poll(0, true);
+        assert_eq!(word(), leader.to_string());
+        words.trouble("nobody there");
+        words.lower(None);
+        assert_eq!(word(), "nobody there");
+        words.clear();
         assert_eq!(word(), "");
     }
 

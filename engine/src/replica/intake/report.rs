@@ -22,6 +22,8 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         let state = self.state();
         self.board.set_state(state);
         self.look_over_words(now, matches!(state, ReplicaState::Live | ReplicaState::Applying));
+        let lower = self.lower.leader(now, self.arbiter.session().epoch());
+        self.words.lower(lower);
         let counters = self.arbiter.counters();
         let duplicates: u64 = counters.sides.iter().map(|side| side.duplicates).sum();
         let refused = self.door.refusals().iter().sum::<u64>() + counters.not_verified + counters.oversized;
@@ -38,6 +40,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             (Figure::GivenUp, counters.repair.given_up),
             (Figure::Refused, refused),
             (Figure::Unfounded, self.claims.unfounded() + self.epoch_claims.unfounded()),
+            (Figure::LowerEpoch, lower.map_or(0, |leader| leader.epoch().into())),
         ] {
             self.board.set(figure, value);
         }

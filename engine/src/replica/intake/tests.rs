@@ -84,6 +84,10 @@ struct World {
 impl World {
     /// Of a log that begins with seq 1, and is in the reign here already.
     fn new(peers: usize) -> Self {
+        World::of(peers, HERE)
+    }
+
+    fn of(peers: usize, here: Reign) -> Self {
         let frame_bytes_max = frame_bytes(64);
         let ring = RingConfig { frame_bytes_max: padded(frame_bytes_max), ..RingConfig::default() };
         let ring = RingBuilder::new(RingConfig { capacity_bytes: 1 << 16, batch_bytes_max: 1 << 10, ..ring }).heap();
@@ -107,11 +111,11 @@ impl World {
         };
         let service = Identity { name: "bank", schema_version: 1 };
         let side = RingSide {
-            door: Door::new(ring.producer, frame_bytes_max, service, HERE),
+            door: Door::new(ring.producer, frame_bytes_max, service, here),
             watermarks: ring.watermarks,
             commit_mark: ring.commit,
             committed: Committed::new(Seq::ZERO),
-            epochs: EpochTable::new(&[(HERE, Seq(1))]),
+            epochs: EpochTable::new(&[(here, Seq(1))]),
         };
         let (board, ends, begun) =
             (Board::default(), Rc::new(RefCell::new(VecDeque::new())), Rc::<Cell<u32>>::default());
@@ -130,8 +134,12 @@ impl World {
 
     /// One that somebody who has the log has vouched for.
     fn joined() -> Self {
-        let mut world = World::new(1);
-        world.end(BulkEnd::Complete { reign: HERE, commit: Seq::ZERO });
+        World::joined_in(HERE)
+    }
+
+    fn joined_in(here: Reign) -> Self {
+        let mut world = World::of(1, here);
+        world.end(BulkEnd::Complete { reign: here, commit: Seq::ZERO });
         world.poll(T);
         world.poll(T);
         world
@@ -183,7 +191,12 @@ impl World {
 
     /// The feed goes on, and has nothing from `next` on.
     fn feed_beats(&mut self, next: u64) {
-        let session = FeedSession::new(STREAM, HERE.epoch as u32).unwrap();
+        self.beats_of(HERE, next);
+    }
+
+    /// The same in another epoch.
+    fn beats_of(&mut self, of: Reign, next: u64) {
+        let session = FeedSession::new(STREAM, of.epoch as u32).unwrap();
         send(&mut self.feed, self.to, Packer::new(session.encode(), next, 1_000).packet());
         self.feed.flush();
     }
@@ -344,6 +357,55 @@ fn a_later_epoch_that_only_another_history_has_is_named_all_the_time_and_keeps_n
     assert!(since_named.is_some_and(|since| since < 3_000), "{since_named:?}");
     assert!((4..20).contains(&world.begun.get()), "{} transfers", world.begun.get());
     assert!(world.last() > 2_000, "what was committed of ours: {}", world.last());
+}
+
+#[test]
+fn a_leader_of_a_lower_epoch_on_the_feed_is_named_while_it_is_heard_and_changes_nothing_else() {
+    let (here, lower) = (Reign { epoch: 3, id: 30 }, Reign { epoch: 2, id: 20 });
+    let mut world = World::joined_in(here);
+    let begun = world.begun.get();
+    let mut named = Vec::new();
+    for ms in (0..30_000).step_by(10) {
+        let now = T + ms * MS;
+        world.commit(here, 0, 0);
+        world.beats_of(here, 1);
+        if ms < 20_000 {
+            // As it goes on, and as it lives.
+            world.session_of(lower, 1 + ms);
+            world.beats_of(lower, 2 + ms);
+        }
+        world.poll(now);
+        let status = world.board.read();
+        assert_eq!(status.state, ReplicaState::Live, "{ms}: {status}");
+        let is_named = status.word.contains(" epoch 2 ") && status.word.contains("beside epoch 3,");
+        assert_eq!(status.word.is_empty(), !is_named, "{ms}: {status}");
+        assert_eq!(status.get(Figure::LowerEpoch), if is_named { 2 } else { 0 });
+        named.extend(is_named.then_some(ms));
+    }
+    assert!((3_000..8_000).contains(&named[0]) && (20_000..26_000).contains(named.last().unwrap()), "{named:?}");
+    assert_eq!(named.len() as u64, (named.last().unwrap() - named[0]) / 10 + 1, "without a pause");
+    assert_eq!((world.begun.get(), world.last(), world.intake.verdict()), (begun, 0, None));
+}
+
+#[test]
+fn a_few_packets_of_a_lower_epoch_and_any_number_as_repairs_say_nothing() {
+    let (here, lower) = (Reign { epoch: 3, id: 30 }, Reign { epoch: 2, id: 20 });
+    let mut world = World::joined_in(here);
+    for ms in (0..30_000).step_by(10) {
+        world.commit(here, 0, 0);
+        world.beats_of(here, 1);
+        // What was still on its way; then one alone, and answers of whoever repairs.
+        if ms < 2_000 || ms == 10_000 {
+            world.session_of(lower, 1 + ms);
+        }
+        let session = FeedSession::new(STREAM, lower.epoch as u32).unwrap();
+        send(&mut world.peer, world.to, Packer::new(session.encode(), 1, 1_000).packet());
+        world.peer.flush();
+        world.poll(T + ms * MS);
+        assert_eq!(world.board.read().word, "", "{ms}");
+    }
+    let old = world.intake.counters().into_iter().find(|(name, _)| *name == "feed_old_epoch").unwrap().1;
+    assert!(old > 1_000, "{old}");
 }
 
 #[test]
