@@ -219,6 +219,7 @@ fn an_older_copy_of_a_journal_is_the_same_log_in_the_same_epoch_and_said_to_be_a
     let (output, errors, code) = after(Some(&reign), &[]).end();
     assert!(errors.contains(&format!("--from 16 of reign {reign}: CursorUnproven")), "{errors}");
     assert!(code == Some(1) && !output.contains("event 16"), "{output}");
+    assert!(errors.contains("an older copy of the journal was started"), "{errors}");
     // Without it nobody notices.
     let (output, _, code) = after(None, &["--json"]).end();
     let last: serde_json::Value = serde_json::from_str(output.lines().last().unwrap()).unwrap();
@@ -235,6 +236,29 @@ fn an_older_copy_of_a_journal_is_the_same_log_in_the_same_epoch_and_said_to_be_a
     let mut again = after(Some(theirs), &[]);
     again.line("event 16 ");
     assert_eq!(again.end().2, Some(0));
+    // The reign of an epoch, and another epoch's number: that is no other copy.
+    let cursor = ["--from", "16", "--from-epoch", "1", "--from-log", &log, "--from-reign", theirs];
+    let (output, errors, code) = meeting.follow(&cursor).end();
+    assert!(errors.contains("that is the reign of epoch 2 ") && !errors.contains("older copy"), "{errors}");
+    assert!(code == Some(1) && !output.contains("event "), "{output}");
+}
+
+#[test]
+fn who_begins_beyond_the_end_of_the_log_is_told_once_where_it_ends_and_gets_what_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let meeting = Meeting::new();
+    let (_run, mut client) = meeting.bank(&dir.path().join("journal"), 5);
+    let mut beyond = meeting.follow(&["--from", "9", "--count", "1"]);
+    let mut line = String::new();
+    while !line.contains("waiting for event 9,") {
+        line.clear();
+        assert!(beyond.errors.read_line(&mut line).unwrap() > 0, "it ended");
+    }
+    assert!(line.contains("the log ends with event 5"), "{line}");
+    pay(&mut client, 4);
+    beyond.line("event 9 ");
+    let (_, errors, code) = beyond.end();
+    assert_eq!((&errors[..], code), ("", Some(0)));
 }
 
 /// What a follower says first, and that it says it once before it is ended.

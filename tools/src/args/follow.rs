@@ -109,6 +109,12 @@ pub struct FollowArgs {
     )]
     pub events_repair: Option<SocketAddrV4>,
     /// The first event wanted; the first that is heard where not given
+    ///
+    /// To go on where another `follow --events` ended, copy its last line, "5 events: next is N of epoch EPOCH of log HEX and reign HEX; ...": N, and
+    /// with --from-epoch, --from-log and --from-reign what stands behind it (with --json "next", "epoch", "log" and "reign" of the last object).
+    /// All four must be of one line. Where the log ends before N - 1 it waits, and says so once on standard error. Where the events before N are not those
+    /// of the log that is served it is refused: exit code 1, a line with CursorUnproven, nothing printed. Then take the state as it is, and begin
+    /// with --from alone
     #[arg(
         long, value_name = "N", requires_all = ["events", "events_repair"],
         conflicts_with_all = ["ring", "feed"], help_heading = EVENTS,
@@ -116,16 +122,27 @@ pub struct FollowArgs {
     )]
     pub from: Option<u64>,
     /// The epoch in which the events before --from were received: where they don't count any more that is said, and begun from what does
+    ///
+    /// "of epoch EPOCH" in the last line that `follow --events` printed. What of it was taken back since (a crash at tier memory) is named, "events 4 to 7
+    /// don't count", and printed as it is now. Refused where the log has no such epoch, or nobody can tell how it ended. Without it the numbers alone
+    /// are gone on from
     #[arg(long, value_name = "EPOCH", requires = "from", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS)]
     pub from_epoch: Option<u32>,
     /// The log that the events before --from were received in, as the last line named it: where the repair port serves another, or does
     /// not tell, that is refused
+    ///
+    /// "of log HEX" in the last line that `follow --events` printed. Refused means that a journal was removed and begun anew, or that this is the address
+    /// of another appliance: its event N has nothing to do with those before it that you have
     #[arg(
         long, value_name = "HEX", requires = "from", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS, value_parser = log_id
     )]
     pub from_log: Option<NonZeroU64>,
     /// The reign of --from-epoch in --from-log, as the last line named it: where the repair port serves another copy of the log, which went
     /// on by itself, that is refused
+    ///
+    /// "and reign HEX" in the last line that `follow --events` printed: the number that the start of an appliance drew, so it belongs to that line's epoch.
+    /// Refused means that an older copy of the journal was started, and the events that you have are of the other one; or, as the line then says, that
+    /// the reign is of another epoch than --from-epoch
     #[arg(
         long, value_name = "HEX", requires_all = ["from_epoch", "from_log"], conflicts_with_all = ["ring", "feed"],
         help_heading = EVENTS, value_parser = log_id

@@ -10,12 +10,14 @@ use std::time::Duration;
 use serde::Serialize;
 use ticktape::Nanos;
 use ticktape::config::{EventsConfig, FeedConfig};
-use ticktape::feed::{ArbiterCounters, MoldRequest, Side};
+use ticktape::feed::{ArbiterCounters, MoldRequest, Side, ask_log_identity, told_log_identity};
+use ticktape::payload::Reign;
 use ticktape_nic::udp::{UdpRx, UdpTx};
 use ticktape_nic::{Nic, NicError, Rx, TimeOrigin, Tx, UdpConfig, UdpNic};
 use ticktape_tuning::clock;
 
 use super::follow_events_log::Came;
+use super::follow_events_reign as reign;
 use super::follow_events_sessions::Sessions;
 use super::follow_events_stream::{Cursor, DATAGRAM_BYTES_MAX, SILENCE_NS, Stream};
 use super::follow_events_words::{Out, hex, reign_hex};
@@ -28,6 +30,8 @@ use crate::{Failure, json};
 const BURST_MAX: usize = 64;
 /// The wait when there is nothing new: a terminal's reader is in no hurry.
 const PAUSE: Duration = Duration::from_micros(200);
+/// How long it is looked for what a refused reign is of, in ns: many round trips.
+const LOOK_NS: u64 = 300_000_000;
 
 /// A line of `--json`.
 #[derive(Serialize)]
@@ -274,6 +278,13 @@ impl<'a> Receiver<'a> {
                 Out::Event(number, bytes) => (number, bytes),
                 Out::Refused(why) => return Err(Failure::failed(why)),
                 other @ (Out::OtherLog { .. } | Out::OtherHistory { .. }) => return self.leave_log(&other),
+                Out::Beyond { .. } => {
+                    eprintln!("ticktape: {}", out.text());
+                    if self.args.json {
+                        out.say(true)?;
+                    }
+                    continue;
+                }
                 other => {
                     other.say(self.args.json)?;
                     continue;
@@ -294,12 +305,9 @@ impl<'a> Receiver<'a> {
     /// The repair port serves another log, or another history of it: what was printed ends here; where nothing was, it is begun with that one.
     fn leave_log(&mut self, word: &Out) -> Result<(), Failure> {
         if let (Out::OtherHistory { ours, theirs, next }, 0, Some(_)) = (word, self.printed, self.args.from_reign) {
-            let (epoch, ours, theirs) = (ours.epoch, reign_hex(*ours), reign_hex(*theirs));
-            return Err(Failure::failed(format!(
-                "--from {next} of reign {ours}: CursorUnproven, as in the log that the repair port serves epoch {epoch} is reign {theirs}: an \
-                 older copy of the journal was started, and the events before {next} are of the other; begin from its state as it is, \
-                 without --from-epoch and --from-reign"
-            )));
+            let present = self.events.as_ref().map_or(0, Stream::present_epoch);
+            let found = self.epoch_of(ours.id, present);
+            return Err(Failure::failed(reign::refusal(*next, *ours, *theirs, found, present)));
         }
         if let (Out::OtherLog { theirs, next, .. }, 0, Some(log_id)) = (word, self.printed, self.args.from_log) {
             let theirs = hex(*theirs);
@@ -326,6 +334,28 @@ impl<'a> Receiver<'a> {
         self.joining = Sessions::new(self.stream, self.args.events_repair.is_some());
         (self.joining_since, self.events) = (Some(clock::monotonic_ns()), None);
         Ok(())
+    }
+
+    /// The epoch whose reign this is in the log that the repair port serves, as far as it tells.
+    fn epoch_of(&mut self, id: u64, present: u32) -> Option<u64> {
+        let Receiver { args, stream, logs: (socket, tx), .. } = self;
+        let rewinder = args.events_repair?;
+        let mut asked = reign::asked(present);
+        let until = clock::monotonic_ns().saturating_add(LOOK_NS);
+        send(tx, rewinder, || asked.next().map(|epoch| ask_log_identity(*stream, epoch)));
+        let (mut found, mut now) = (None, clock::monotonic_ns());
+        while found.is_none() && now < until {
+            let work = socket.poll(now, |_, source, answer| {
+                let told = told_log_identity(*stream, answer).filter(|_| source == rewinder);
+                let is_it = |reign: &Reign| reign.id == id;
+                found = found.or_else(|| told?.reign.filter(is_it).map(|reign| reign.epoch));
+            });
+            if work == 0 {
+                std::thread::sleep(PAUSE);
+            }
+            now = clock::monotonic_ns();
+        }
+        found
     }
 
     fn finish(&self) -> Result<(), Failure> {

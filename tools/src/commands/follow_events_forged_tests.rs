@@ -335,8 +335,23 @@ fn a_beginning_far_ahead_of_the_feed_is_said_once() {
         print.hear(&packet(1, number, number + 1));
         print.run(Some(&port(1, number + 1, A)), 500);
     }
-    let word = "the feed's next event is 9, and --from is 90: nothing is printed until that comes";
-    assert_eq!((print.events, print.notices), (vec![], vec![word.to_string()]));
+    let word = Out::Beyond { next: 9, from: 90 };
+    assert!(word.text().contains("for event 90") && word.text().contains("ends with event 8"), "{}", word.text());
+    assert_eq!((print.events, print.notices), (vec![], vec![format!("{word:?}")]));
+}
+
+#[test]
+fn a_beginning_far_ahead_is_said_however_late_the_feed_is_heard() {
+    let mut print = Print::new(1, true);
+    let found = Found { session: session(1), from: 90, packets: vec![], unanswered: false };
+    print.stream = Stream::begin(MS, &found, Cursor { from: Some(90), ..Cursor::default() }, true);
+    print.run(Some(&port(1, 4, A)), 2_900);
+    assert!(print.notices.is_empty(), "{:?}", print.notices);
+    print.run(Some(&port(1, 4, A)), 1_000);
+    print.hear(&packet(1, 4, 4));
+    print.run(Some(&port(1, 4, A)), 1_000);
+    let is_beyond = |notice: &&String| notice.starts_with("Beyond { next: 4, from: 90 }");
+    assert_eq!(print.notices.iter().filter(is_beyond).count(), 1, "{:?}", print.notices);
 }
 
 /// A datagram of anybody: a session near ours, a number near the next one or anywhere, so many messages, a heartbeat or an end; or noise.

@@ -179,6 +179,11 @@ impl Stream {
         self.proof.map_or(self.arbiter.session(), |proof| proof.session()).epoch()
     }
 
+    /// The epoch that is listened to.
+    pub fn present_epoch(&self) -> u32 {
+        self.arbiter.session().epoch()
+    }
+
     /// The log that they are of, as far as anybody told.
     pub const fn log_id(&self) -> Option<NonZeroU64> {
         self.log.log_id()
@@ -539,17 +544,15 @@ impl Stream {
         self.out.push(Out::Notice(word));
     }
 
-    /// Says once where the feed is, where that is not where it was to be begun.
+    /// Says once where the log ends, where that is before it was to be begun.
     fn tell_place(&mut self, now: Nanos) {
         if self.is_place_told || now.saturating_sub(self.begun_at) < SILENCE_NS {
             return;
         }
-        self.is_place_told = true;
         let (next, from) = (self.heard_next, self.next_seq());
+        self.is_place_told = self.printed > 0 || next > 0;
         if self.printed == 0 && next > 0 && next < from {
-            let word =
-                format!("the feed's next event is {next}, and --from is {from}: nothing is printed until that comes");
-            self.out.push(Out::Notice(word));
+            self.out.push(Out::Beyond { next, from });
         }
     }
 }

@@ -16,6 +16,13 @@ pub enum Out {
     Event(u64, Vec<u8>),
     /// A word about the feed.
     Notice(String),
+    /// The log ends before the event that was asked for.
+    Beyond {
+        /// One above its last event.
+        next: u64,
+        /// The event that is waited for.
+        from: u64,
+    },
     /// The numbers went back: events `next .. from` of this epoch never happened, and others come in their place.
     TakenBack {
         /// In which they were received.
@@ -135,6 +142,10 @@ impl Out {
         match self {
             Out::Event(number, _) => format!("event {number}"),
             Out::Notice(text) | Out::Refused(text) => text.clone(),
+            Out::Beyond { next, from } => format!(
+                "waiting for event {from}, as --from says, and the log ends {}: nothing is printed until that event comes",
+                if *next > 1 { format!("with event {}", next - 1) } else { "before the first event".to_string() }
+            ),
             Out::TakenBack { epoch, from, next } => {
                 let last = from - 1;
                 format!(
@@ -183,7 +194,7 @@ impl Out {
             Out::Left { epoch, from, next, .. } => resync("left", Some(epoch), from, next),
             Out::OtherLog { next, .. } => resync("other_log", None, next, 1),
             Out::OtherHistory { ours, next, .. } => resync("other_history", u32::try_from(ours.epoch).ok(), next, 1),
-            Out::Event(..) | Out::Notice(_) | Out::Refused(_) => (None, None, None, None),
+            Out::Event(..) | Out::Notice(_) | Out::Beyond { .. } | Out::Refused(_) => (None, None, None, None),
         };
         let log = if let Out::OtherLog { theirs, .. } = self { Some(hex(*theirs)) } else { None };
         let reign = if let Out::OtherHistory { theirs, .. } = self { Some(reign_hex(*theirs)) } else { None };

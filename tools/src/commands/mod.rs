@@ -7,6 +7,7 @@ mod follow;
 mod follow_events;
 mod follow_events_log;
 mod follow_events_lower;
+mod follow_events_reign;
 mod follow_events_sessions;
 mod follow_events_stream;
 mod follow_events_words;
