@@ -44,6 +44,7 @@ mod load;
 mod log;
 mod notify;
 mod out;
+mod out_file;
 #[cfg(feature = "plots")]
 pub mod plots;
 pub mod replay;

@@ -110,3 +110,17 @@ fn what_cannot_be_is_refused_in_one_line() {
         assert!(output.status.code() == Some(2) && errors.lines().count() == 1 && errors.contains(out), "{errors}");
     }
 }
+
+#[test]
+fn what_it_is_written_to_stays_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (link, target) = (dir.path().join("orders.bin"), dir.path().join("target"));
+    std::os::unix::fs::symlink("target", &link).unwrap();
+    for _ in 0..2 {
+        generate(&link, &["--orders", "10", "--seed", "9"]);
+        assert!(link.is_symlink() && fs::metadata(&target).unwrap().len() > 100);
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    let output = ticktape(&["generate", "--orders", "10", "--out", "/dev/stdout"]);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}

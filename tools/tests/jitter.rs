@@ -1,6 +1,7 @@
 //! `ticktape jitter`, as an operator meets it: a table, a file of it, a later run beside that, and what can't be done.
 
 use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -125,4 +126,39 @@ fn what_can_not_be_done_is_refused_in_one_line() {
         assert!(errors.contains(wrong) && output.stdout.is_empty(), "{wrong}: {errors}");
     }
     assert_eq!(jitter(&["--together", "--one-by-one"]).status.code(), Some(2));
+}
+
+#[test]
+fn what_results_are_written_to_stays_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let core = core();
+    let run = |file: &str| jitter(&["--cores", &core, "--seconds", "1", "--json", file]);
+    let is_report = |text: &str| serde_json::from_str::<Value>(text).is_ok_and(|report| report["cores"].is_array());
+
+    fs::write(at("mine"), "old").unwrap();
+    fs::set_permissions(at("mine"), fs::Permissions::from_mode(0o600)).unwrap();
+    symlink("mine", at("link")).unwrap();
+    said(&run(at("link").to_str().unwrap()));
+    assert!(at("link").is_symlink() && is_report(&fs::read_to_string(at("mine")).unwrap()));
+    assert_eq!(fs::metadata(at("mine")).unwrap().permissions().mode() & 0o777, 0o600);
+
+    // By a link of the test's own: the box's device is nothing to try it on.
+    symlink("/dev/full", at("full")).unwrap();
+    let output = run(at("full").to_str().unwrap());
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && errors.contains("full: results can't be written: No space"), "{errors}");
+    assert!(at("full").is_symlink() && fs::metadata("/dev/full").unwrap().file_type().is_char_device());
+
+    // Behind what is printed, also where that is a file.
+    let printed = fs::File::create(at("printed")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ticktape"));
+    command.args(["jitter", "--cores", &core, "--seconds", "1", "--json", "/dev/stdout"]).stdin(Stdio::null());
+    assert!(command.stdout(printed).status().unwrap().success());
+    let text = fs::read_to_string(at("printed")).unwrap();
+    let (table, report) = text.split_at(text.find("\n{\n").unwrap() + 1);
+    assert!(table.contains("came  ") && is_report(report), "{text}");
+    let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["full", "link", "mine", "printed"]);
 }

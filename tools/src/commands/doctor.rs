@@ -2,17 +2,15 @@
 
 pub mod plan;
 
-use std::fs;
-
 use serde::Serialize;
 use ticktape::config::ApplianceConfig;
 use ticktape_tuning::doctor::{Finding, Outcome, Plan, Report, Verdict, examine};
 use ticktape_tuning::facts::Facts;
 use ticktape_tuning::root::Root;
 
-use crate::Failure;
 use crate::args::DoctorArgs;
 use crate::out::{printed_then, say};
+use crate::{Failure, out_file};
 
 #[derive(Serialize)]
 struct Json<'a> {
@@ -60,7 +58,7 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     plan.check(&facts).map_err(Failure::usage)?;
     let report = examine(&facts, &plan);
     if let Some(file) = &args.record {
-        fs::write(file, root.seen().to_string())
+        out_file::write(file, root.seen().to_string())
             .map_err(|error| Failure::failed(format!("{}: {error}", file.display())))?;
     }
     let printed =

@@ -1,7 +1,8 @@
 //! `ticktape generate`: order flow of a given shape, in a file that `demo --orders` takes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use orderbook::flow::{FlowWriter, Shape, ShapedFlow, Tally, is_gzip};
 use serde::Serialize;
@@ -9,6 +10,7 @@ use serde::Serialize;
 use crate::Failure;
 use crate::args::GenerateArgs;
 use crate::out::say;
+use crate::out_file::OutFile;
 
 /// What was written.
 #[derive(Debug, Serialize)]
@@ -27,9 +29,13 @@ struct Generated {
 
 pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     let flow = ShapedFlow::new(args.seed, shape(args)).map_err(Failure::usage)?;
-    let aside = Aside::new(&args.out)?;
-    let tally = write(args, flow, &aside)?;
-    let bytes = aside.finish(&args.out)?;
+    let file = OutFile::new(&args.out).map_err(|error| Failure::usage(named(&args.out, &error)))?;
+    if file.is_printed() {
+        return Err(Failure::usage(format!("{}: what was written is told there: name a file", args.out.display())));
+    }
+    let tally = write(args, flow, file.path())?;
+    let bytes = fs::metadata(file.path()).and_then(|there| file.finish().map(|()| there.len()));
+    let bytes = bytes.map_err(|error| Failure::failed(named(&args.out, &error)))?;
     let generated = Generated {
         file: args.out.display().to_string(),
         bytes,
@@ -58,41 +64,18 @@ fn shape(args: &GenerateArgs) -> Shape {
     }
 }
 
-fn write(args: &GenerateArgs, mut flow: ShapedFlow, aside: &Aside) -> Result<Tally, Failure> {
-    let mut writer = FlowWriter::create(&aside.0, args.orders, is_gzip(&args.out)).map_err(Failure::usage)?;
+fn named(path: &Path, error: &io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+fn write(args: &GenerateArgs, mut flow: ShapedFlow, path: &Path) -> Result<Tally, Failure> {
+    let mut writer = FlowWriter::create(path, args.orders, is_gzip(&args.out)).map_err(Failure::usage)?;
     for command in flow.by_ref().take(args.orders as usize) {
         writer.push(&command).map_err(Failure::failed)?;
     }
     let file = writer.finish().map_err(Failure::failed)?;
-    file.end().map_err(|error| Failure::failed(format!("{}: {error}", args.out.display())))?;
+    file.end().map_err(|error| Failure::failed(named(&args.out, &error)))?;
     Ok(flow.tally())
-}
-
-/// A file under way, beside the one that it becomes: that is whole or as it was. Goes where it does not come to that.
-struct Aside(PathBuf);
-
-impl Aside {
-    fn new(out: &Path) -> Result<Self, Failure> {
-        let name = out.file_name().filter(|_| !out.is_dir());
-        let name = name.ok_or_else(|| Failure::usage(format!("{}: is no name for a file", out.display())))?;
-        let mut name = name.to_os_string();
-        name.push(".partial");
-        Ok(Aside(out.with_file_name(name)))
-    }
-
-    /// Gives it its name; how many bytes it has.
-    fn finish(self, out: &Path) -> Result<u64, Failure> {
-        fs::metadata(&self.0)
-            .and_then(|file| fs::rename(&self.0, out).map(|()| file.len()))
-            .map_err(|error| Failure::failed(format!("{}: {error}", out.display())))
-    }
-}
-
-impl Drop for Aside {
-    fn drop(&mut self) {
-        // Once it has its name there is nothing here.
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 impl Generated {

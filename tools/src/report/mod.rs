@@ -7,12 +7,11 @@ mod found;
 mod html;
 mod page;
 
-use std::fs;
 use std::path::PathBuf;
 
-use crate::Failure;
 use crate::args::ReportArgs;
 use crate::out::say;
+use crate::{Failure, out_file};
 use found::Found;
 
 /// Reads what there is, and writes the page; what is damaged is named, and is a failure behind it.
@@ -20,7 +19,7 @@ pub fn run(args: &ReportArgs) -> Result<(), Failure> {
     let found = Found::look(&args.path)?;
     let out = args.out.clone().unwrap_or_else(|| default_out(&args.path));
     let page = page::page(&found);
-    fs::write(&out, page).map_err(|error| Failure::failed(format!("{}: {error}", out.display())))?;
+    out_file::write(&out, page).map_err(|error| Failure::failed(format!("{}: {error}", out.display())))?;
     for name in &found.foreign {
         say!("passed over    {name}: is no run's")?;
     }
