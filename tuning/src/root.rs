@@ -17,8 +17,9 @@ mod unpack;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 pub use recording::{Recording, RecordingError};
@@ -67,6 +68,8 @@ impl Unread {
         let why = match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Why::Missing,
             io::ErrorKind::PermissionDenied => Why::Denied,
+            // Our own words, not the kernel's.
+            io::ErrorKind::Other => Why::Malformed(error.to_string()),
             _ => Why::Failed(error.to_string()),
         };
         Unread { path: path.to_owned(), why }
@@ -112,7 +115,9 @@ impl Root {
         let name = path.display().to_string();
         let meta = fs::metadata(path).map_err(|error| Unread::of(&name, &error))?;
         if !meta.is_dir() {
-            let text = limited(&name, path)?;
+            // What was named may be a pipe: whoever says so writes to it.
+            let file = File::open(path).map_err(|error| Unread::of(&name, &error))?;
+            let text = String::from_utf8_lossy(&read(&name, file)?).into_owned();
             let recording =
                 text.parse().map_err(|error: RecordingError| Unread::malformed(&name, error.to_string()))?;
             return Ok(Root::recorded(recording));
@@ -319,10 +324,23 @@ fn limited(name: &str, path: &Path) -> Result<String, Unread> {
 
 fn bytes(name: &str, path: &Path) -> Result<Vec<u8>, Unread> {
     let failed = |error: io::Error| Unread::of(name, &error);
-    let file = File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.is_dir() {
-        return Err(Unread::malformed(name, "a directory, not a file"));
+    read(name, open_regular(path).map_err(failed)?)
+}
+
+/// A file, opened to be read. Nothing else is: a pipe would keep who reads it for as long as nobody writes.
+pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let kind = file.metadata()?.file_type();
+    match kind.is_file() {
+        true => Ok(file),
+        false if kind.is_dir() => Err(io::Error::other("a directory, not a file")),
+        false => Err(io::Error::other("no regular file")),
     }
+}
+
+fn read(name: &str, file: File) -> Result<Vec<u8>, Unread> {
+    let failed = |error: io::Error| Unread::of(name, &error);
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {

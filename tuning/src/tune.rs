@@ -37,7 +37,7 @@ pub use apply::{Applied, apply};
 pub use check::{Drift, Standing, check};
 pub use form::{Form, mask};
 pub use store::Store;
-pub use undo::{Theirs, Undone, undo};
+pub use undo::{Elsewhere, Theirs, Undone, undo};
 pub use undo_file::{Entry, State, UndoFile, UndoFileError};
 
 use crate::root::{Settings, Unread};

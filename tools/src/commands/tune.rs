@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use ticktape_tuning::root::DirectorySettings;
-use ticktape_tuning::tune::{self, Applied, Form, Place, State, Store, Undone};
+use ticktape_tuning::tune::{self, Applied, Elsewhere, Form, Place, State, Store, Undone};
 
 use crate::Failure;
 use crate::args::{TuneApplyArgs, TuneCommand, TunePlanArgs, TuneStateArgs, TuneUndoArgs};
@@ -68,9 +68,12 @@ fn apply(args: &TuneApplyArgs) -> Result<(), Failure> {
     } else {
         print_applied(&target, &applied)
     };
-    let verdict = match applied.refused.len() {
-        0 => written,
-        count => Err(Failure::failed(format!("{count} settings were not changed"))),
+    let verdict = match (applied.refused.len(), &applied.unsaved) {
+        (0, None) => written,
+        (0, Some(error)) => Err(Failure::failed(format!(
+            "all is changed, but the undo file could not be told so: {error}. Every old value is in it: ticktape tune undo gives them back"
+        ))),
+        (count, _) => Err(Failure::failed(format!("{} not changed", settings(count, "was", "were")))),
     };
     printed_then(printed, verdict)
 }
@@ -89,9 +92,11 @@ fn print_applied(target: &Target, applied: &Applied) -> Result<(), Failure> {
     }
     match changed.len() {
         0 => say!("nothing was changed"),
-        count => {
-            say!("{count} settings are changed; ticktape tune undo gives them back ({})", target.store.path().display())
-        }
+        count => say!(
+            "{} changed; ticktape tune undo gives back what was ({})",
+            settings(count, "is", "are"),
+            target.store.path().display()
+        ),
     }
 }
 
@@ -111,8 +116,8 @@ fn check(args: &TuneStateArgs) -> Result<(), Failure> {
         Err(Failure::failed("this box was started again since: nothing of what was applied stands"))
     } else if found.state == State::Applying {
         Err(Failure::failed(format!(
-            "apply was cut short, {} settings stand: ticktape tune undo gives them back",
-            found.standing
+            "apply was cut short, {}: ticktape tune undo gives back what was",
+            settings(found.standing, "stands", "stand")
         )))
     } else if !found.drifted.is_empty() {
         Err(Failure::failed(format!(
@@ -124,7 +129,7 @@ fn check(args: &TuneStateArgs) -> Result<(), Failure> {
         Ok(())
     };
     if verdict.is_ok() && !args.json {
-        say!("{} settings stand as they were applied", found.standing)?;
+        say!("{} as applied", settings(found.standing, "stands", "stand"))?;
     }
     printed_then(printed, verdict)
 }
@@ -136,13 +141,18 @@ fn undo(args: &TuneUndoArgs) -> Result<(), Failure> {
     let printed =
         if args.state.json { say!("{}", crate::json::line(&json::undone(&undone))?) } else { print_undone(&undone) };
     let left = undone.theirs.len() + undone.failed.len();
-    let verdict = if undone.is_done {
-        Ok(())
-    } else {
-        let path = target.store.path().display();
-        Err(Failure::failed(format!(
-            "{left} settings are not as before: --force writes over what others changed; if theirs is to stay, remove {path}"
-        )))
+    let path = target.store.path().display();
+    let verdict = match &undone.unremoved {
+        Some(error) => Err(Failure::failed(format!("all was given back, but the undo file can't be removed: {error}"))),
+        None if left > 0 => Err(Failure::failed(format!(
+            "{} not as before: --force writes over what others changed; if theirs is to stay, remove {path}",
+            settings(left, "is", "are")
+        ))),
+        None if !undone.gone.is_empty() => Err(Failure::failed(format!(
+            "{} not there any more: nothing is left that could be given back, and the undo file is gone",
+            settings(undone.gone.len(), "is", "are")
+        ))),
+        None => Ok(()),
     };
     printed_then(printed, verdict)
 }
@@ -151,7 +161,8 @@ fn print_undone(undone: &Undone) -> Result<(), Failure> {
     if undone.is_of_earlier_start {
         return say!("this box was started again since: nothing is left to undo, and the undo file is dropped");
     }
-    for path in &undone.restored {
+    let is_elsewhere = |path: &String| undone.elsewhere.iter().any(|elsewhere| elsewhere.path == *path);
+    for path in undone.restored.iter().filter(|path| !is_elsewhere(path)) {
         say!("as before     /{path}")?;
     }
     for theirs in &undone.theirs {
@@ -170,7 +181,18 @@ fn print_undone(undone: &Undone) -> Result<(), Failure> {
     for unread in &undone.failed {
         say!("failed        {unread}")?;
     }
-    say!("{} settings are given back, {} were as before", undone.restored.len(), undone.untouched.len())
+    for Elsewhere { path, now, before } in &undone.elsewhere {
+        say!(
+            "elsewhere     /{path} is as before, but its interrupt still goes to core {now}, not {before}: none came in the time in which it would have \
+             moved. By hand: write {before} there, wait until one has come, and write the old mask again"
+        )?;
+    }
+    say!("{} given back, {} as before", settings(undone.restored.len(), "is", "are"), undone.untouched.len())
+}
+
+/// `1 setting is`, `2 settings are`.
+fn settings(count: usize, one: &str, several: &str) -> String {
+    if count == 1 { format!("1 setting {one}") } else { format!("{count} settings {several}") }
 }
 
 /// A setting's bytes, as people read them.

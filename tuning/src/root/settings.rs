@@ -5,9 +5,15 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use super::{Unread, Why, bytes};
+
+/// How long a wait for interrupts takes.
+const MOMENT: Duration = Duration::from_millis(20);
 
 /// What settings are read from and written to. Paths begin without a slash.
 pub trait Settings {
@@ -28,6 +34,11 @@ pub trait Settings {
     /// # Errors
     /// [`Unread`]: what the kernel says that refuses it.
     fn write(&self, path: &str, value: &[u8]) -> Result<(), Unread>;
+
+    /// Lets a moment go by in which devices may interrupt.
+    fn wait(&self) {
+        thread::sleep(MOMENT);
+    }
 }
 
 /// The settings below a directory that is laid out as a box: `/`, or one for tests.
@@ -76,7 +87,13 @@ impl DirectorySettings {
             }
             _ => Unread::of(path, &error),
         };
-        OpenOptions::new().write(true).open(self.dir.join(path)).map_err(denied)
+        // What is no file must not keep who opens it.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let file = OpenOptions::new().write(true).custom_flags(flags).open(self.dir.join(path)).map_err(denied)?;
+        match file.metadata().map_err(denied)?.is_file() {
+            true => Ok(file),
+            false => Err(Unread::malformed(path, "no regular file")),
+        }
     }
 }
 
@@ -90,7 +107,10 @@ impl Settings for DirectorySettings {
     }
 
     fn write(&self, path: &str, value: &[u8]) -> Result<(), Unread> {
-        let failed = |error: io::Error| Unread::of(path, &error);
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::PermissionDenied => refused(path),
+            _ => Unread::of(path, &error),
+        };
         let mut file = self.open_to_write(path)?;
         let count = file.write(value).map_err(failed)?;
         if count < value.len() {
@@ -102,6 +122,12 @@ impl Settings for DirectorySettings {
         }
         Ok(())
     }
+}
+
+/// It may be opened to be written to, and the kernel takes nothing: so it is with interrupts that it places itself.
+fn refused(path: &str) -> Unread {
+    let managed = if path.starts_with("proc/irq/") { ": the kernel, or its driver, places it itself" } else { "" };
+    Unread { path: path.to_owned(), why: Why::Failed(format!("the kernel refuses the value{managed}")) }
 }
 
 /// Whether a file is one of `/proc` or `/sys`, which take values and hold none.

@@ -1,5 +1,6 @@
 //! The changes, made.
 
+use super::undo_file::effective;
 use super::{Change, Entry, Form, Place, State, Store, TuneError, UndoFile};
 use crate::root::{Settings, Unread};
 
@@ -14,6 +15,8 @@ pub struct Applied {
     pub already: Vec<String>,
     /// Whether an undo file of an earlier start of the box was in the way: its changes went with that.
     pub has_dropped_earlier: bool,
+    /// Why the undo file still says that changes are under way, where it does: all old values are in it.
+    pub unsaved: Option<TuneError>,
 }
 
 /// Makes `changes`, in order, after all their old bytes are in the undo file and that is on the disk. The caller holds the box's lock.
@@ -76,11 +79,9 @@ pub fn apply(
     });
     file.entries.reverse();
     file.state = State::Applied;
-    if file.entries.is_empty() {
-        store.remove()?;
-    } else {
-        store.save(&file)?;
-    }
+    // What is changed is changed, also where the disk has no room left to say so.
+    let saved = if file.entries.is_empty() { store.remove() } else { store.save(&file) };
+    applied.unsaved = saved.err();
     applied.changed = file.entries;
     applied.refused.extend(barred.into_iter().rev());
     applied.refused.reverse();
@@ -93,7 +94,7 @@ fn make_way(store: &Store, place: &Place) -> Result<bool, TuneError> {
     if file.root != place.root {
         return Err(TuneError::OtherRoot { path: store.path().to_owned(), root: file.root });
     }
-    if file.boot == place.boot {
+    if !file.is_of_earlier_start(place) {
         return Err(TuneError::Standing(store.path().to_owned()));
     }
     store.remove()?;
@@ -111,11 +112,13 @@ fn fresh(settings: &dyn Settings, change: &Change) -> Result<Option<Entry>, Unre
         Err(_) if change.form == Form::Kept => return Ok(None),
         may_write => may_write?,
     }
+    let went = effective(&change.path).and_then(|path| settings.read(&path).ok());
     Ok(Some(Entry {
         path: change.path.clone(),
         check: change.check.to_owned(),
         form: change.form,
         old,
+        went,
         new: change.new.clone(),
         stands: None,
     }))

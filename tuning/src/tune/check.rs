@@ -50,5 +50,5 @@ pub fn check(settings: &dyn Settings, store: &Store, place: &Place) -> Result<St
         }
     }
     let standing = changed.len() - drifted.len();
-    Ok(Standing { standing, drifted, state: file.state, is_of_earlier_start: file.boot != place.boot })
+    Ok(Standing { standing, drifted, state: file.state, is_of_earlier_start: file.is_of_earlier_start(place) })
 }

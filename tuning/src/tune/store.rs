@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{TuneError, UndoFile};
+use crate::root::open_regular;
 
 /// No undo file is longer.
 const BYTES_MAX: u64 = 16 << 20;
@@ -32,7 +33,7 @@ impl Store {
     /// # Errors
     /// [`TuneError`] where it can't be read or believed.
     pub fn load(&self) -> Result<Option<UndoFile>, TuneError> {
-        let file = match File::open(&self.path) {
+        let file = match open_regular(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.failed(&error)),
@@ -56,10 +57,15 @@ impl Store {
             directory.parent().map_or(Ok(()), sync)?;
         }
         let aside = self.aside();
-        let mut written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
-        written.write_all(file.to_string().as_bytes())?;
-        written.sync_all()?;
-        fs::rename(&aside, &self.path)?;
+        // A new one, whatever a kill left there, or somebody put there to be written to.
+        let _ = fs::remove_file(&aside);
+        let write = || {
+            let mut written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
+            written.write_all(file.to_string().as_bytes())?;
+            written.sync_all()?;
+            fs::rename(&aside, &self.path)
+        };
+        write().inspect_err(|_| drop(fs::remove_file(&aside)))?;
         sync(directory)
     }
 

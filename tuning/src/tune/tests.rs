@@ -1,6 +1,7 @@
 //! A kernel that takes values as the real one does, in a directory; and what must hold of apply, check and undo there.
 
 mod boxes;
+mod interrupts;
 mod kill;
 mod random;
 mod refusals;
@@ -17,6 +18,7 @@ use crate::root::DirectorySettings;
 pub(super) const THP: &str = "sys/kernel/mm/transparent_hugepage/enabled";
 pub(super) const STAT: &str = "proc/sys/vm/stat_interval";
 pub(super) const AFFINITY: &str = "proc/irq/36/smp_affinity_list";
+pub(super) const EFFECTIVE: &str = "proc/irq/36/effective_affinity_list";
 pub(super) const DEFAULT: &str = "proc/irq/default_smp_affinity";
 pub(super) const PAGES: &str = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 pub(super) const SCHEDULER: &str = "sys/block/vda/queue/scheduler";
@@ -51,8 +53,14 @@ pub(super) struct Kernel {
     pub ignores: BTreeSet<String>,
     /// What nobody may write to.
     pub denies: BTreeSet<String>,
+    /// What it takes for no mask, as its core is offline.
+    pub offline: Option<String>,
     /// The pages that it finds at most.
     pub pages_max: u64,
+    /// Interrupts of [`AFFINITY`] that come in the next moments, one at most in each.
+    pub interrupts: Cell<u32>,
+    /// How often somebody waited for them.
+    pub waits: Cell<u32>,
     /// Writes until the process is to be killed.
     pub writes_left: Cell<Option<u64>>,
 }
@@ -76,13 +84,25 @@ impl Kernel {
             refuses: BTreeSet::new(),
             ignores: BTreeSet::new(),
             denies: BTreeSet::new(),
+            offline: None,
             pages_max: u64::MAX,
+            interrupts: Cell::new(0),
+            waits: Cell::new(0),
             writes_left: Cell::new(None),
         }
     }
 
     pub fn place(&self) -> Place {
         Place::of(self.dir.display().to_string(), self)
+    }
+
+    /// An interrupt comes: where its core is not in its mask any more, it goes to the mask's first from here on.
+    pub fn interrupt(&self) {
+        let cores = |path: &str| crate::facts::cpu_list::list(&String::from_utf8(self.read(path).unwrap()).unwrap());
+        let (now, mask) = (cores(EFFECTIVE).unwrap(), cores(AFFINITY).unwrap());
+        if crate::facts::cpu_list::common(&now, &mask).is_empty() {
+            put(&self.dir, EFFECTIVE, &format!("{}\n", mask[0]));
+        }
     }
 
     /// A scheduler comes with a depth and settings of its own, as they are by default.
@@ -137,7 +157,8 @@ impl Settings for Kernel {
             self.writes_left.set(Some(left - 1));
         }
         let refused = || Unread::malformed(path, "Input/output error (os error 5)");
-        if self.refuses.contains(path) {
+        if self.refuses.contains(path) || path == AFFINITY && self.offline.as_deref().map(str::as_bytes) == Some(value)
+        {
             return Err(refused());
         }
         if self.ignores.contains(path) {
@@ -152,6 +173,14 @@ impl Settings for Kernel {
             self.change_scheduler(&answer);
         }
         self.files.write(path, answer.as_bytes())
+    }
+
+    fn wait(&self) {
+        self.waits.set(self.waits.get() + 1);
+        if let Some(left) = self.interrupts.get().checked_sub(1) {
+            self.interrupts.set(left);
+            self.interrupt();
+        }
     }
 }
 

@@ -1,7 +1,11 @@
 //! Everything as it was.
 
+use super::undo_file::effective;
 use super::{Entry, Form, Place, Store, TuneError, UndoFile};
 use crate::root::{Settings, Unread};
+
+/// How often it is looked whether interrupts have come: for two seconds.
+const MOMENTS_MAX: u32 = 100;
 
 /// A setting that somebody else changed since.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +14,17 @@ pub struct Theirs {
     pub entry: Entry,
     /// What it has now.
     pub now: Vec<u8>,
+}
+
+/// An interrupt whose mask is as before, but which goes where it went with the other one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Its mask.
+    pub path: String,
+    /// The cores that it goes to.
+    pub now: String,
+    /// Those that it went to before.
+    pub before: String,
 }
 
 /// What came of an undo.
@@ -25,31 +40,96 @@ pub struct Undone {
     pub gone: Vec<String>,
     /// What did not take its old value.
     pub failed: Vec<Unread>,
+    /// Interrupts that did not come while they might have moved back.
+    pub elsewhere: Vec<Elsewhere>,
     /// Whether the box was started again since: then nothing was to be done.
     pub is_of_earlier_start: bool,
-    /// Whether the undo file is gone: all is done.
+    /// Whether all is done, and the undo file is gone.
     pub is_done: bool,
+    /// Why the undo file is not gone, though all is done.
+    pub unremoved: Option<TuneError>,
 }
 
 /// Gives every setting of the undo file its old bytes back, in reverse order, and takes the file away once all of them are read back. May be
 /// done again after it was killed at any point, or apply was. The caller holds the box's lock.
 ///
-/// With `force` also what somebody else changed since.
+/// With `force` also what somebody else changed since. Interrupts are sent back to the cores that they went to, for which they have to come: those that don't
+/// in two seconds are named, and have their masks as before.
 ///
 /// # Errors
 /// [`TuneError`]: nothing was touched.
 pub fn undo(settings: &dyn Settings, store: &Store, place: &Place, force: bool) -> Result<Undone, TuneError> {
     let file = own(store, place)?;
-    let mut undone = Undone { is_of_earlier_start: file.boot != place.boot, ..Undone::default() };
+    let mut undone = Undone { is_of_earlier_start: file.is_of_earlier_start(place), ..Undone::default() };
     if !undone.is_of_earlier_start {
         restore(settings, &file, force, &mut undone);
+        send_back(settings, &file, &mut undone);
         verify(settings, &file, &mut undone);
     }
     if undone.theirs.is_empty() && undone.failed.is_empty() {
-        store.remove()?;
-        undone.is_done = true;
+        undone.unremoved = store.remove().err();
+        undone.is_done = undone.unremoved.is_none();
     }
     Ok(undone)
+}
+
+/// An interrupt that went elsewhere before.
+struct Away<'a> {
+    entry: &'a Entry,
+    went: &'a [u8],
+    /// Where it stands to which core it goes.
+    path: String,
+}
+
+impl<'a> Away<'a> {
+    fn of(entry: &'a Entry, settings: &dyn Settings) -> Option<Away<'a>> {
+        let away = Away { entry, went: entry.went.as_deref()?, path: effective(&entry.path)? };
+        let is_known = !away.went.trim_ascii().is_empty() && settings.read(&away.path).is_ok();
+        (is_known && !away.is_back(settings)).then_some(away)
+    }
+
+    fn is_back(&self, settings: &dyn Settings) -> bool {
+        settings.read(&self.path).is_ok_and(|now| now == self.went)
+    }
+
+    /// Gives it its old mask. Where that is refused, reading it back tells.
+    fn widen(&self, settings: &dyn Settings) {
+        let _ = settings.write(&self.entry.path, &self.entry.old);
+    }
+
+    fn elsewhere(&self, settings: &dyn Settings) -> Elsewhere {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        let now = settings.read(&self.path).unwrap_or_default();
+        Elsewhere { path: self.entry.path.clone(), now: text(&now), before: text(self.went) }
+    }
+}
+
+/// Moves interrupts back to the cores that they went to. The kernel moves one only when it comes, and only where the core that it goes to is not
+/// in its mask: so each has the old core alone as its mask until it has come, or others have had long enough to.
+fn send_back(settings: &dyn Settings, file: &UndoFile, undone: &mut Undone) {
+    let has_old_mask = |entry: &&Entry| undone.restored.contains(&entry.path) || undone.untouched.contains(&entry.path);
+    let away = file.entries.iter().filter(has_old_mask).filter_map(|entry| Away::of(entry, settings));
+    // A core that is offline by now is refused: then the old mask stays.
+    let mut away: Vec<Away<'_>> = away.collect();
+    for interrupt in &away {
+        let _ = settings.write(&interrupt.entry.path, interrupt.went.trim_ascii());
+    }
+    for _ in 0..MOMENTS_MAX {
+        let (back, left): (Vec<_>, Vec<_>) = away.into_iter().partition(|interrupt| interrupt.is_back(settings));
+        back.iter().for_each(|interrupt| interrupt.widen(settings));
+        away = left;
+        if away.is_empty() {
+            return;
+        }
+        settings.wait();
+    }
+    for interrupt in away {
+        interrupt.widen(settings);
+        // It may have come just now.
+        if !interrupt.is_back(settings) {
+            undone.elsewhere.push(interrupt.elsewhere(settings));
+        }
+    }
 }
 
 /// The undo file, if it is of this box.

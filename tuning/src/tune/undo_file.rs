@@ -13,6 +13,14 @@
 //!   new "120"
 //!   stands "120\n"
 //!
+//!   == proc/irq/36/smp_affinity_list
+//!   check interrupts-other
+//!   form list
+//!   old "0-3\n"
+//!   went "2\n"
+//!   new "0"
+//!   stands "0\n"
+//!
 //!   crc32c 8c1d3a07
 //! ```
 //!
@@ -22,7 +30,7 @@
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
-use super::Form;
+use super::{Form, Place};
 
 const TITLE: &str = "ticktape undo file, version 1. Not to be edited: `ticktape tune undo` gives back what stands here";
 
@@ -49,6 +57,8 @@ pub struct Entry {
     pub form: Form,
     /// The bytes that it had.
     pub old: Vec<u8>,
+    /// Of an interrupt, the cores that it went to: of those that it may go to the kernel picks one, and keeps it.
+    pub went: Option<Vec<u8>>,
     /// What it was given.
     pub new: String,
     /// The bytes that it had after all was done; unknown while that is under way.
@@ -58,7 +68,11 @@ pub struct Entry {
 impl Entry {
     /// Whether bytes are there because of us.
     pub fn is_ours(&self, bytes: &[u8]) -> bool {
-        self.stands.as_deref() == Some(bytes) || self.form.follows(bytes, &self.old, &self.new)
+        // An undo narrows an interrupt's mask for a while to where it went, and may be killed then.
+        let is_narrowed = |went: &Vec<u8>| self.form.says(bytes, &String::from_utf8_lossy(went));
+        self.stands.as_deref() == Some(bytes)
+            || self.form.follows(bytes, &self.old, &self.new)
+            || self.went.as_ref().is_some_and(is_narrowed)
     }
 }
 
@@ -73,6 +87,13 @@ pub struct UndoFile {
     pub state: State,
     /// In the order in which they are changed.
     pub entries: Vec<Entry>,
+}
+
+impl UndoFile {
+    /// Whether the box was started again since. Where a start has no identity nobody can say so, and nothing is given up.
+    pub fn is_of_earlier_start(&self, place: &Place) -> bool {
+        ![&self.boot, &place.boot].into_iter().any(String::is_empty) && self.boot != place.boot
+    }
 }
 
 /// Why a text is no undo file that could be believed.
@@ -121,7 +142,11 @@ impl fmt::Display for UndoFile {
         )?;
         for entry in &self.entries {
             writeln!(text, "== {}\ncheck {}\nform {}", entry.path, entry.check, entry.form.name())?;
-            writeln!(text, "old {}\nnew {}", quoted(&entry.old), quoted(entry.new.as_bytes()))?;
+            writeln!(text, "old {}", quoted(&entry.old))?;
+            if let Some(went) = &entry.went {
+                writeln!(text, "went {}", quoted(went))?;
+            }
+            writeln!(text, "new {}", quoted(entry.new.as_bytes()))?;
             if let Some(stands) = &entry.stands {
                 writeln!(text, "stands {}", quoted(stands))?;
             }
@@ -207,11 +232,25 @@ impl<'a> Lines<'a> {
         let check = self.plain("check")?.to_owned();
         let form = self.plain("form")?;
         let form = Form::named(form).ok_or(self.wrong("no form of a value"))?;
-        let (old, new) = (self.bytes("old")?, self.text("new")?);
-        let has_more = self.lines.peek().is_some_and(|(_, line)| line.starts_with("stands "));
-        let stands = if has_more { Some(self.bytes("stands")?) } else { None };
-        Ok(Entry { path, check, form, old, new, stands })
+        let old = self.bytes("old")?;
+        let went = self.bytes_if("went")?;
+        let new = self.text("new")?;
+        let stands = self.bytes_if("stands")?;
+        Ok(Entry { path, check, form, old, went, new, stands })
     }
+
+    /// The next line's value, where it is `key`'s.
+    fn bytes_if(&mut self, key: &'static str) -> Result<Option<Vec<u8>>, UndoFileError> {
+        let is_there =
+            self.lines.peek().is_some_and(|(_, line)| line.strip_prefix(key).is_some_and(|l| l.starts_with(' ')));
+        if is_there { self.bytes(key).map(Some) } else { Ok(None) }
+    }
+}
+
+/// Of an interrupt's mask, where the cores stand that it goes to.
+pub(super) fn effective(mask: &str) -> Option<String> {
+    let interrupt = mask.strip_suffix("/smp_affinity_list").filter(|above| above.starts_with("proc/irq/"))?;
+    Some(format!("{interrupt}/effective_affinity_list"))
 }
 
 /// Whether a path is one that settings have: nothing else is ever written to.
@@ -263,6 +302,7 @@ mod tests {
             check: "memory-thp".to_owned(),
             form,
             old: old.to_vec(),
+            went: None,
             new: new.to_owned(),
             stands: stands.map(<[u8]>::to_vec),
         };
@@ -326,9 +366,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_come_back(old: Vec<u8>, stands: Option<Vec<u8>>, new: String) {
+        fn any_bytes_come_back(old: Vec<u8>, went: Option<Vec<u8>>, stands: Option<Vec<u8>>, new: String) {
             let mut file = file();
-            file.entries[0] = Entry { old, stands, new, ..file.entries[0].clone() };
+            file.entries[0] = Entry { old, went, stands, new, ..file.entries[0].clone() };
             prop_assert_eq!(file.to_string().parse(), Ok(file));
         }
 

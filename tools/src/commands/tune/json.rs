@@ -3,7 +3,7 @@
 use serde::Serialize;
 use ticktape_tuning::root::Unread;
 use ticktape_tuning::tune::review::ReviewFile;
-use ticktape_tuning::tune::{Applied, Entry, Form, Standing, State, Undone};
+use ticktape_tuning::tune::{Applied, Elsewhere, Entry, Form, Standing, State, Undone};
 
 use super::plan::Planned;
 
@@ -49,6 +49,8 @@ pub struct AppliedJson<'a> {
     refused: Vec<String>,
     already: Vec<String>,
     dropped_earlier: bool,
+    /// Why the undo file says that changes are still under way; every old value is in it.
+    unsaved: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -76,6 +78,17 @@ pub struct UndoneJson {
     theirs: Vec<DriftJson>,
     gone: Vec<String>,
     failed: Vec<String>,
+    /// Interrupts whose masks are as before, and which still go where they were sent.
+    elsewhere: Vec<ElsewhereJson>,
+    /// Why the undo file is still there, though all is given back.
+    unremoved: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ElsewhereJson {
+    path: String,
+    now: String,
+    before: String,
 }
 
 pub fn plan<'a>(planned: &'a Planned, files: &[ReviewFile]) -> PlanJson<'a> {
@@ -119,6 +132,7 @@ pub fn applied(applied: &Applied) -> AppliedJson<'_> {
         refused: said(&applied.refused),
         already: applied.already.iter().map(|path| below_root(path)).collect(),
         dropped_earlier: applied.has_dropped_earlier,
+        unsaved: applied.unsaved.as_ref().map(ToString::to_string),
     }
 }
 
@@ -143,6 +157,11 @@ pub fn undone(undone: &Undone) -> UndoneJson {
         stands: theirs.entry.stands.as_deref().map(text),
         now: Some(text(&theirs.now)),
     });
+    let elsewhere = |Elsewhere { path, now, before }: &Elsewhere| ElsewhereJson {
+        path: below_root(path),
+        now: now.clone(),
+        before: before.clone(),
+    };
     let paths = |paths: &[String]| paths.iter().map(|path| below_root(path)).collect();
     UndoneJson {
         done: undone.is_done,
@@ -152,6 +171,8 @@ pub fn undone(undone: &Undone) -> UndoneJson {
         theirs: theirs.collect(),
         gone: paths(&undone.gone),
         failed: said(&undone.failed),
+        elsewhere: undone.elsewhere.iter().map(elsewhere).collect(),
+        unremoved: undone.unremoved.as_ref().map(ToString::to_string),
     }
 }
 

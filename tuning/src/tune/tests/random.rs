@@ -28,7 +28,7 @@ proptest! {
         let (kernel, store, _dir) = fresh();
         let before = tree(&kernel.dir);
         let entries = changes().into_iter().map(|change| Entry {
-            path: change.path, check: change.check.to_owned(), form: change.form, old: change.old, new: change.new, stands: None,
+            path: change.path, check: change.check.to_owned(), form: change.form, old: change.old, went: None, new: change.new, stands: None,
         });
         let state = if is_stopped { State::Applying } else { State::Applied };
         let Place { root, boot } = kernel.place();

@@ -168,3 +168,104 @@ fn settings_are_never_made_and_a_recording_has_none() {
     assert!(DirectorySettings::open(&recording).unwrap_err().to_string().contains("a recording"));
     assert!(DirectorySettings::open(dir.path()).unwrap_err().to_string().contains("no box"));
 }
+
+/// Settings beside which something happens at the first write.
+struct Then<'a, F: Fn()>(&'a Kernel, F);
+
+impl<F: Fn()> Settings for Then<'_, F> {
+    fn read(&self, path: &str) -> Result<Vec<u8>, Unread> {
+        self.0.read(path)
+    }
+
+    fn may_write(&self, path: &str) -> Result<(), Unread> {
+        self.0.may_write(path)
+    }
+
+    fn write(&self, path: &str, value: &[u8]) -> Result<(), Unread> {
+        self.1();
+        self.0.write(path, value)
+    }
+}
+
+#[test]
+fn what_was_changed_is_told_also_where_the_undo_file_takes_no_more() {
+    let (kernel, store, dir) = fresh();
+    let before = tree(&kernel.dir);
+    let (path, kept) = (store.path().to_owned(), dir.path().join("kept"));
+    // A directory of that name takes no file, as a full disk does not.
+    let bar = || {
+        if path.is_file() {
+            fs::rename(&path, &kept).unwrap();
+            fs::create_dir_all(path.join("full")).unwrap();
+        }
+    };
+    let applied = apply(&Then(&kernel, bar), &store, &kernel.place(), &changes(), false).unwrap();
+    assert_eq!((applied.changed.len(), applied.refused.len()), (12, 0));
+    assert!(matches!(applied.unsaved, Some(TuneError::UndoFile(..))), "{applied:?}");
+    let left: Vec<_> = fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["tune.undo"], "nothing half written is left");
+    fs::remove_dir_all(&path).unwrap();
+    fs::rename(&kept, &path).unwrap();
+    assert_eq!(check(&kernel, &store, &kernel.place()).unwrap().state, State::Applying);
+    // And the same the other way round.
+    let undone = undo(&Then(&kernel, bar), &store, &kernel.place(), false).unwrap();
+    assert_eq!((undone.restored.len(), undone.failed.len(), undone.is_done), (12, 0, false));
+    assert!(undone.unremoved.is_some() && tree(&kernel.dir) == before, "{undone:?}");
+}
+
+#[test]
+fn an_undo_file_that_is_none_keeps_nobody_waiting() {
+    let (kernel, store, dir) = fresh();
+    let before = tree(&kernel.dir);
+    fs::create_dir_all(dir.path().join("state")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(store.path()).status().unwrap().success());
+    let place = kernel.place();
+    for error in [
+        apply(&kernel, &store, &place, &changes(), true).unwrap_err(),
+        check(&kernel, &store, &place).unwrap_err(),
+        undo(&kernel, &store, &place, true).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("no regular file"), "{error}");
+    }
+    assert_eq!(tree(&kernel.dir), before);
+}
+
+#[test]
+fn what_was_put_where_the_undo_file_is_written_leads_nowhere() {
+    let (kernel, store, dir) = fresh();
+    let other = dir.path().join("other");
+    fs::write(&other, "theirs").unwrap();
+    fs::create_dir_all(dir.path().join("state")).unwrap();
+    std::os::unix::fs::symlink(&other, dir.path().join("state/tune.undo.partial")).unwrap();
+    apply(&kernel, &store, &kernel.place(), &changes(), false).unwrap();
+    assert_eq!(fs::read(&other).unwrap(), b"theirs");
+    assert!(store.path().is_file() && !store.path().is_symlink());
+}
+
+#[test]
+fn a_setting_that_is_a_pipe_keeps_nobody_waiting() {
+    let (kernel, _, _dir) = fresh();
+    let pipe = kernel.dir.join("sys/pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for error in [
+        kernel.files.read("sys/pipe").unwrap_err(),
+        kernel.files.may_write("sys/pipe").unwrap_err(),
+        kernel.files.write("sys/pipe", b"1").unwrap_err(),
+    ] {
+        assert!(error.to_string().starts_with("sys/pipe: "), "{error}");
+    }
+    let root = crate::root::Root::open(&kernel.dir).unwrap();
+    assert!(root.text("sys/pipe").is_err() && root.bytes("sys/pipe").is_err());
+}
+
+#[test]
+fn where_a_start_has_no_identity_nothing_is_given_up() {
+    let (kernel, store, _dir) = fresh();
+    apply(&kernel, &store, &kernel.place(), &changes(), false).unwrap();
+    put(&kernel.dir, BOOT, "");
+    let place = kernel.place();
+    assert!(check(&kernel, &store, &place).unwrap().is_whole());
+    assert!(matches!(apply(&kernel, &store, &place, &changes(), false), Err(TuneError::Standing(_))));
+    let undone = undo(&kernel, &store, &place, false).unwrap();
+    assert!(undone.is_done && undone.restored.len() == 12 && !undone.is_of_earlier_start, "{undone:?}");
+}
