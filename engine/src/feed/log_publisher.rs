@@ -7,8 +7,10 @@ use ticktape_shm::Consumer;
 
 use super::publisher::Publisher;
 
-/// Frames published in one poll: a few packets' worth.
-const FRAMES_PER_POLL_MAX: usize = 64;
+/// Frames published in one poll. Few, and a publisher that is behind wakes the journaler, who may share its thread, for as few: a write
+/// and a sync for each handful take more of the core than the packets do. Many, and that journaler's acknowledgements wait: these take
+/// some 80 µs over kernel UDP, as long as a disk does.
+const FRAMES_PER_POLL_MAX: usize = 256;
 
 /// A gated consumer of the log ring, and the queue that it publishes to. Without one it only keeps up.
 pub struct LogPublisher<T: Tx> {

@@ -32,7 +32,7 @@ const RING_BYTES: usize = 4 << 20;
 const SEQUENCED_PER_POLL: usize = 32;
 const APPLIED_PER_POLL: usize = 32;
 const JOURNALED_PER_POLL: usize = 1024;
-const PUBLISHED_PER_POLL: usize = 64;
+const PUBLISHED_PER_POLL: usize = 256;
 /// One segment takes all of a round, and is zero-filled before it.
 const SEGMENT_BYTES: usize = 160 << 20;
 /// Frames between two rounds of housekeeping.
