@@ -29,8 +29,9 @@ impl Part {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Which it is now.
     #[inline]
-    fn get(&self) -> usize {
+    pub(crate) fn get(&self) -> usize {
         self.0.load(Ordering::Relaxed).min(PARTS_MAX - 1)
     }
 }

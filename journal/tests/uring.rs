@@ -318,3 +318,34 @@ fn in_a_child(test: &str, locked_bytes: usize) {
         }
     }
 }
+
+#[test]
+fn names_and_sizes_are_changed_beside_the_caller_and_each_failure_is_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(mut disk) = disk(dir.path(), Binding::OneThread) else { return };
+    let path = |name: &str| dir.path().join(name);
+    let (old, new, missing) = (path("old"), path("new"), path("missing"));
+    let mut done_later = |op: Op<'_>| {
+        disk.submit(7, op);
+        // Whoever reaps first would find it done: it was not done in the caller's time.
+        assert!(format!("{disk:?}").contains("in_flight: 1"), "{} is under way: {disk:?}", op.name());
+        let completion = completions(&mut disk, 1).remove(0);
+        assert_eq!(completion.token, 7);
+        completion.result
+    };
+    let errno = |result: Result<Outcome, DiskError>| result.unwrap_err().errno;
+    let create = Op::Open { path: &old, mode: OpenMode::Create };
+    let Ok(Outcome::Opened(file)) = done_later(create) else { panic!("open opens") };
+    assert_eq!(errno(done_later(create)), libc::EEXIST);
+    assert_eq!(done_later(Op::Preallocate { file, bytes: 1 << 20 }), Ok(Outcome::Done));
+    assert_eq!(std::fs::metadata(&old).unwrap().len(), 1 << 20);
+    assert_eq!(done_later(Op::Rename { from: &old, to: &new }), Ok(Outcome::Done));
+    assert!(!old.exists() && new.exists());
+    assert_eq!(errno(done_later(Op::Rename { from: &old, to: &missing })), libc::ENOENT);
+    assert_eq!(errno(done_later(Op::Delete { path: &missing })), libc::ENOENT);
+    assert_eq!(errno(done_later(Op::Preallocate { file, bytes: i64::MAX as u64 })), libc::EFBIG);
+    assert_eq!(done_later(Op::Delete { path: &new }), Ok(Outcome::Done));
+    assert!(!new.exists());
+    let zero = path("zero\0zero");
+    assert!(disk.run(Op::Delete { path: &zero }).is_err(), "no file has a zero in its name");
+}

@@ -4,6 +4,7 @@
 //!   clock   what time it is            pin     which core runs this thread
 //!   host    what machine this is       jitter  what the machine takes away from a spinning core
 //!                                      hop     what a cache line costs between two cores
+//!   taken   what the machine takes from a thread that works
 //!   standing  memory that stays, cores that stay awake, while the process runs
 //!   root    where facts are read: this box, a directory, a recording
 //!   facts   what is known of it            doctor  what of that stands between it and an even latency
@@ -27,4 +28,5 @@ pub mod pin;
 pub mod root;
 mod spin_clock;
 pub mod standing;
+pub mod taken;
 pub mod tune;

@@ -145,7 +145,7 @@ impl Appliance {
     ) -> Result<(), StartError> {
         idles.iter().copied().for_each(prepare);
         for ((slot, &core), &idle) in plan.slots().iter().zip(cores).zip(idles) {
-            let mut mine = Core::default();
+            let mut mine = Core { part: self.part.clone(), ..Core::default() };
             for name in &slot.stages {
                 let named = stages.iter().position(|(stage, _)| stage.name() == *name);
                 let (stage, figures) = stages.swap_remove(named.expect("a plan holds each stage once"));

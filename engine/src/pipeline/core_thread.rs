@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ticktape_tuning::clock::SpinClock;
+use ticktape_tuning::taken::{Taken, Watch};
 
-use super::exporter::{Heartbeat, StageFigures};
+use super::exporter::{COUNTER, Heartbeat, LEVEL, StageFigures, Tell};
 use super::idle::{IdleStrategy, Idler};
 use super::plan::StageName;
 use super::stage::{Lifecycle, Stage, StageReport};
+use crate::metrics::{PARTS_MAX, Part};
 
 /// Between two rounds of housekeeping. Heartbeats, clock steering and zero-filling need no more.
 const HOUSEKEEPING_NS: u64 = 1_000_000;
@@ -50,14 +52,20 @@ pub(super) struct Core {
     pub(super) heartbeat: Option<Heartbeat>,
     /// Moves on as long as the thread does.
     pub(super) beat: Arc<AtomicU64>,
+    /// Which part of the run what is taken from the thread counts to.
+    pub(super) part: Part,
 }
 
 /// One thread: polls its stages in plan order until they are drained, or one anywhere has failed.
 pub(super) fn run_core(mut core: Core, idle: Idle, lifecycle: &Lifecycle) -> Vec<Closed> {
-    let Core { stages, figures, heartbeat, beat } = &mut core;
+    let Core { stages, figures, heartbeat, beat, part } = &mut core;
     let alarm = Alarm(lifecycle);
     // Who sleeps now and then asks too seldom for a clock that has to be set each millisecond.
-    let mut clock = if idle.strategy == IdleStrategy::Spin { SpinClock::new() } else { SpinClock::system() };
+    let spins = idle.strategy == IdleStrategy::Spin;
+    let mut clock = if spins { SpinClock::new() } else { SpinClock::system() };
+    // Of a thread that sleeps, nobody can tell what it was robbed of.
+    let mut watch = spins.then(Watch::begin);
+    let mut taken = [Taken::default(); PARTS_MAX];
     let mut idler = Idler::new(idle.strategy).with_spare_core(idle.has_spare_core);
     let mut housekeeping_at = 0;
     while !lifecycle.failed() {
@@ -72,11 +80,15 @@ pub(super) fn run_core(mut core: Core, idle: Idle, lifecycle: &Lifecycle) -> Vec
             }
         }
         if now >= housekeeping_at {
+            // What a stop takes is nobody's wait.
+            if let (Some(watch), false) = (&mut watch, lifecycle.draining()) {
+                watch.look(&mut taken[part.get()]);
+            }
             stages.iter_mut().for_each(|stage| stage.housekeeping(now));
             figures
                 .iter_mut()
                 .zip(&*stages)
-                .for_each(|(figures, stage)| figures.export(now, |tell| stage.figures(tell)));
+                .for_each(|(figures, stage)| figures.export(now, |tell| tell_stage(&**stage, &taken, tell)));
             if let Some(heartbeat) = heartbeat {
                 heartbeat.beat(now);
             }
@@ -90,5 +102,18 @@ pub(super) fn run_core(mut core: Core, idle: Idle, lifecycle: &Lifecycle) -> Vec
         idler.after_round_or(work, |timeout| stages.iter_mut().any(|stage| stage.wait(timeout)));
     }
     drop(alarm);
-    core.stages.into_iter().map(|stage| (stage.name(), stage.close())).collect()
+    let taken = watch.map(|_| taken);
+    core.stages
+        .into_iter()
+        .map(|stage| (stage.name(), stage.close().map(|report| StageReport { taken, ..report })))
+        .collect()
+}
+
+/// Tells what a stage counts, and what was taken from the thread that polls it, in both parts.
+pub(super) fn tell_stage(stage: &dyn Stage, taken: &[Taken; PARTS_MAX], tell: Tell<'_>) {
+    stage.figures(tell);
+    let most = |of: fn(&Taken) -> u64| taken.iter().map(of).max().unwrap_or(0);
+    tell("taken_ns", COUNTER, taken.iter().map(|taken| taken.total_ns).sum());
+    tell("taken_longest_ns", LEVEL, most(|taken| taken.longest_ns));
+    tell("taken_behind_ns", LEVEL, most(|taken| taken.behind_ns));
 }

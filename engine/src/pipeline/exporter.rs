@@ -10,6 +10,7 @@ use ticktape_shm::DEFAULT_DIR;
 use ticktape_shm::layout::Header;
 use ticktape_shm::metrics::{Figures, Kind, LatencyRecorder, Metrics, MetricsError, MetricsReader};
 
+use super::core_thread::tell_stage;
 use super::stage::Stage;
 use crate::metrics::{Arrivals, Recorders, StageLatency};
 
@@ -74,9 +75,9 @@ impl Exporter {
         Ok([first, self.metrics.histogram(&format!("{point}.2"))?])
     }
 
-    /// The stage's figures, named after it.
+    /// The stage's figures and those of its thread, named after the stage.
     pub(super) fn figures(&mut self, stage: &dyn Stage) -> Result<StageFigures, MetricsError> {
-        self.figures_of(stage.name().as_str(), &|tell| stage.figures(tell))
+        self.figures_of(stage.name().as_str(), &|tell| tell_stage(stage, &Default::default(), tell))
     }
 
     /// Figures of whoever tells them always in the same order.

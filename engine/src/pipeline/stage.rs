@@ -10,6 +10,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use ticktape_core::{Nanos, Seq};
 use ticktape_shm::metrics::Kind;
+use ticktape_tuning::taken::Taken;
 
 use super::plan::StageName;
 use crate::metrics::{PARTS_MAX, StageLatency};
@@ -53,6 +54,9 @@ pub struct StageReport {
     pub latencies: Vec<(&'static str, [Histogram<u64>; PARTS_MAX])>,
     /// Counters by name.
     pub counters: Vec<(&'static str, u64)>,
+    /// What the machine took from the thread that polled it, by part of the run; none where that thread sleeps now and then, as nobody can
+    /// tell the one from the other.
+    pub taken: Option<[Taken; PARTS_MAX]>,
     /// Facts by name, such as the state's digest.
     pub facts: Vec<(&'static str, String)>,
     /// What an operator has to know of its end, each in a line.

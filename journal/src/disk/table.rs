@@ -8,6 +8,13 @@ use std::path::Path;
 use super::{DiskError, FileId, NOT_REGULAR, Op, OpenMode, Outcome, Stat, sys};
 use crate::limits::{ALIGNMENT_BYTES_MAX, ALIGNMENT_BYTES_MIN};
 
+/// Flags and mode with which a file is created past the page cache. What is new is a regular file, and asks for no look at what it is.
+pub(super) const CREATES: (i32, u32) =
+    (libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_DIRECT | libc::O_CLOEXEC | libc::O_NOCTTY, MODE);
+
+/// Segments may be read by whoever may enter their directory.
+const MODE: u32 = 0o644;
+
 #[derive(Debug)]
 struct Entry {
     file: File,
@@ -80,7 +87,7 @@ impl Table {
 
     fn open(&mut self, path: &Path, mode: OpenMode) -> io::Result<FileId> {
         let mut options = OpenOptions::new();
-        options.read(true).mode(0o644);
+        options.read(true).mode(MODE);
         let direct = match mode {
             OpenMode::Create => {
                 options.write(true).create_new(true);
@@ -99,6 +106,12 @@ impl Table {
             Entry { file: open_regular(&options, 0, path)?, direct }
         };
         Ok(self.insert(entry))
+    }
+
+    /// Takes in a file that was created as [`CREATES`] says.
+    pub(super) fn created(&mut self, file: File) -> io::Result<FileId> {
+        sys::direct_alignment(&file)?;
+        Ok(self.insert(Entry { file, direct: true }))
     }
 
     /// Opens a directory, to be synced.

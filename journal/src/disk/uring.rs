@@ -1,21 +1,24 @@
-//! The io_uring backend: reads, writes and syncs past the page cache, beside the caller.
+//! The io_uring backend: reads, writes and syncs past the page cache, and what a running log does to names and sizes, beside the caller.
 //!
 //! Invariant: a buffer is lent from submission to completion, and the ring outlives every operation on it: a disk that is
 //! dropped, or moves to another thread's ring, first drains.
 
 use std::collections::VecDeque;
+use std::ffi::CString;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use super::buffer::Buffers;
-use super::table::{Table, probe_direct};
+use super::table::{self, Table, probe_direct};
 use super::workers::Workers;
-use super::{BufferId, Completion, Disk, DiskError, FileId, Op, Outcome};
+use super::{BufferId, Completion, Disk, DiskError, FileId, Op, OpenMode, Outcome};
 use crate::limits::{BUFFERS_MAX, DISK_DEPTH, FILES_REGISTERED_MAX};
 
 /// Every operation completes once, and as many as there are slots are under way: the completion queue can't overflow.
@@ -54,14 +57,32 @@ pub struct UringDisk {
     alignment: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// What is under way in a slot.
+#[derive(Debug)]
 struct Pending {
     token: u64,
     op: &'static str,
-    transfer: bool,
-    buffer: Option<BufferId>,
+    holds: Holds,
+}
+
+/// What the kernel reads until the operation completes, or is closed then.
+#[derive(Debug)]
+enum Holds {
+    Nothing,
+    /// A buffer, lent for a transfer.
+    Buffer(BufferId),
     /// A directory that was opened only to be synced.
-    closes: Option<FileId>,
+    Directory(FileId),
+    /// Names. The kernel copies them when it takes the entry, which may be later than it was queued.
+    Names {
+        _names: [CString; 2],
+    },
+    /// The name of a file that is being created.
+    Created {
+        _name: CString,
+    },
+    /// A file whose space is reserved, up to so many bytes.
+    Reserved(FileId, u64),
 }
 
 impl UringDisk {
@@ -84,7 +105,7 @@ impl UringDisk {
             registered: Ok(()),
             files: Ok(()),
             workers: Workers::default(),
-            pending: vec![None; DISK_DEPTH],
+            pending: (0..DISK_DEPTH).map(|_| None).collect(),
             free: (0..DISK_DEPTH as u16).rev().collect(),
             in_flight: 0,
             unsubmitted: false,
@@ -182,6 +203,13 @@ impl UringDisk {
         result
     }
 
+    /// Takes in a file that was created through the ring.
+    fn created(&mut self, file: File) -> io::Result<Outcome> {
+        let file = self.table.created(file)?;
+        self.register_file(file, self.table.file(file).as_raw_fd());
+        Ok(Outcome::Opened(file))
+    }
+
     /// Completes at once what needs no ring.
     fn complete(&mut self, token: u64, result: Result<Outcome, DiskError>) {
         self.done.push_back(Completion { token, result });
@@ -191,8 +219,8 @@ impl UringDisk {
         let slot = self.free.pop().expect("the caller polls before it submits more");
         let entry = entry.user_data(u64::from(slot));
         self.pending[usize::from(slot)] = Some(pending);
-        // SAFETY: the entry's memory is a lent buffer, which is neither freed nor seen before the completion is reaped;
-        // its descriptor is open until then.
+        // SAFETY: the entry's memory is a lent buffer or the names that `pending` holds, neither freed nor seen before the completion is
+        // reaped; its descriptor is open until then.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("the submission queue has as many entries as there are slots");
         self.in_flight += 1;
@@ -234,10 +262,38 @@ impl UringDisk {
             }
             _ => unreachable!("only transfers come here"),
         };
-        self.queue(
-            entry.flags(flags),
-            Pending { token, op: op.name(), transfer: true, buffer: Some(buffer), closes: None },
-        );
+        self.queue(entry.flags(flags), Pending { token, op: op.name(), holds: Holds::Buffer(buffer) });
+    }
+
+    /// What a running log does to names and sizes: the kernel's workers do it, as it may have to wait for the disk to read the file
+    /// system's own blocks, or to discard those that are given back. Some hands back what has to be run in the caller's time.
+    fn chore<'a>(&mut self, token: u64, op: Op<'a>) -> Option<Op<'a>> {
+        let here = types::Fd(libc::AT_FDCWD);
+        let (entry, holds) = match op {
+            Op::Open { path, mode: OpenMode::Create } => {
+                let Some(name) = c_string(path) else { return Some(op) };
+                let (flags, mode) = table::CREATES;
+                let entry = opcode::OpenAt::new(here, name.as_ptr()).flags(flags).mode(mode).build();
+                (entry, Holds::Created { _name: name })
+            }
+            Op::Preallocate { file, bytes } => {
+                let (fd, flags) = self.target(file);
+                (opcode::Fallocate::new(fd, bytes).build().flags(flags), Holds::Reserved(file, bytes))
+            }
+            Op::Rename { from, to } => {
+                let (Some(from), Some(to)) = (c_string(from), c_string(to)) else { return Some(op) };
+                let entry = opcode::RenameAt::new(here, from.as_ptr(), here, to.as_ptr()).build();
+                (entry, Holds::Names { _names: [from, to] })
+            }
+            Op::Delete { path } => {
+                let Some(path) = c_string(path) else { return Some(op) };
+                let entry = opcode::UnlinkAt::new(here, path.as_ptr()).build();
+                (entry, Holds::Names { _names: [path, CString::default()] })
+            }
+            _ => return Some(op),
+        };
+        self.queue(entry, Pending { token, op: op.name(), holds });
+        None
     }
 
     fn sync_dir(&mut self, token: u64, path: &Path) {
@@ -245,29 +301,42 @@ impl UringDisk {
             Ok(dir) => {
                 let entry = opcode::Fsync::new(types::Fd(self.table.file(dir).as_raw_fd())).build();
                 let op = Op::SyncDir { path }.name();
-                self.queue(entry, Pending { token, op, transfer: false, buffer: None, closes: Some(dir) });
+                self.queue(entry, Pending { token, op, holds: Holds::Directory(dir) });
             }
             Err(error) => self.complete(token, Err(DiskError { op: Op::SyncDir { path }.name(), ..error })),
         }
     }
 
+    fn next_entry(&mut self) -> Option<cqueue::Entry> {
+        self.ring.completion().next()
+    }
+
     fn reap(&mut self) {
         debug_assert_eq!(self.ring.completion().overflow(), 0, "the completion queue has a place for each slot");
-        while let Some(entry) = self.ring.completion().next() {
+        while let Some(entry) = self.next_entry() {
             let slot = usize::try_from(entry.user_data()).expect("a slot number");
             let pending = self.pending[slot].take().expect("each slot completes once");
             self.free.push(slot as u16);
             self.in_flight -= 1;
-            if let Some(buffer) = pending.buffer {
-                self.buffers.take_back(buffer);
+            let errno = -entry.result().min(0);
+            match pending.holds {
+                Holds::Buffer(buffer) => self.buffers.take_back(buffer),
+                Holds::Directory(dir) => drop(self.table.run(Op::Close { file: dir })),
+                Holds::Nothing | Holds::Names { .. } | Holds::Created { .. } | Holds::Reserved(..) => {}
             }
-            if let Some(dir) = pending.closes {
-                let _ = self.table.run(Op::Close { file: dir });
-            }
-            let result = match entry.result() {
-                errno if errno < 0 => Err(DiskError { op: pending.op, errno: -errno }),
-                bytes if pending.transfer => Ok(Outcome::Transferred(bytes as usize)),
-                _ => Ok(Outcome::Done),
+            let result = match (errno, &pending.holds) {
+                (0, Holds::Buffer(_)) => Ok(Outcome::Transferred(entry.result() as usize)),
+                (0, Holds::Created { .. }) => {
+                    // SAFETY: the kernel has just opened it for this operation, and nobody else knows of it.
+                    let file = unsafe { File::from_raw_fd(entry.result()) };
+                    self.created(file).map_err(|error| DiskError::from_io(pending.op, &error))
+                }
+                (0, _) => Ok(Outcome::Done),
+                // The caller's way has an answer to a file system that can't reserve, and to a signal.
+                (libc::EOPNOTSUPP | libc::EINTR, &Holds::Reserved(file, bytes)) => {
+                    self.table.run(Op::Preallocate { file, bytes })
+                }
+                _ => Err(DiskError { op: pending.op, errno }),
             };
             self.done.push_back(Completion { token: pending.token, result });
         }
@@ -282,12 +351,14 @@ impl Disk for UringDisk {
             Op::Sync { file } => {
                 let (fd, flags) = self.target(file);
                 let entry = opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build().flags(flags);
-                self.queue(entry, Pending { token, op: op.name(), transfer: false, buffer: None, closes: None });
+                self.queue(entry, Pending { token, op: op.name(), holds: Holds::Nothing });
             }
             Op::SyncDir { path } => self.sync_dir(token, path),
             other => {
-                let result = self.run_now(other);
-                self.complete(token, result);
+                if let Some(other) = self.chore(token, other) {
+                    let result = self.run_now(other);
+                    self.complete(token, result);
+                }
             }
         }
     }
@@ -400,6 +471,11 @@ impl std::fmt::Debug for UringDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UringDisk").field("binding", &self.binding).field("in_flight", &self.in_flight).finish()
     }
+}
+
+/// As the kernel wants names. None where there is a zero in it, which no file has.
+fn c_string(path: &Path) -> Option<CString> {
+    CString::new(path.as_os_str().as_bytes()).ok()
 }
 
 fn build(binding: Binding) -> io::Result<IoUring> {

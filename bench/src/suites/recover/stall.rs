@@ -62,6 +62,8 @@ struct Run {
     stolen_ms: u64,
     /// What the client's core was away for.
     away: Duration,
+    /// How far the appliance's thread fell behind at part load through what the machine took from it, in ms.
+    behind_ms: f64,
     /// The client went before all others on its core.
     is_first: bool,
 }
@@ -191,6 +193,8 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
     drop(first);
     let report = appliance.stop();
     report.fault.into_iter().chain(report.errors).next().map_or(Ok(()), Err)?;
+    let taken = report.stages.iter().find_map(|(_, stage)| stage.taken);
+    let Some([_, taken]) = taken else { return Err("the appliance's thread does not spin".to_owned()) };
     let latencies = report.stages.into_iter().flat_map(|(_, stage)| stage.latencies);
     let (mut applied, mut released) = (None, None);
     for (name, [_, part_load]) in latencies {
@@ -201,27 +205,30 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
         }
     }
     let (Some(applied), Some(released)) = (applied, released) else { return Err("no latencies came back".to_owned()) };
-    Ok(Run { applied, released, seconds, rate, stolen_ms, away, is_first })
+    Ok(Run { applied, released, seconds, rate, stolen_ms, away, behind_ms: taken.behind_ns as f64 / 1e6, is_first })
 }
 
-/// The longest of a round, in ms, and what the host took of the cores meanwhile.
+/// A run's longest, in ms, and what of it is the machine's own.
 #[derive(Clone, Copy)]
 struct Longest {
     ms: f64,
+    /// What the appliance's thread fell behind by, or the longest gap of spinning cores beside it, where that was longer.
+    machine_ms: f64,
+    behind_ms: f64,
     stolen_ms: u64,
 }
 
-/// The longest gap that the machine itself makes in as many seconds, at most: the worse of the two cores.
-fn gap(cores: Cores, seconds: f64) -> Longest {
-    let stolen_before = jitter::stolen_ms(None);
-    let ms = longest_gap_ms(cores, seconds);
-    Longest { ms, stolen_ms: stolen_since(stolen_before) }
+impl Longest {
+    fn beyond_ms(&self) -> f64 {
+        self.ms - self.machine_ms
+    }
 }
 
 fn stolen_since(before: Option<u64>) -> u64 {
     jitter::stolen_ms(None).zip(before).map_or(0, |(after, before)| after - before)
 }
 
+/// The longest gap that the machine itself makes in as many seconds, at most: the worse of the two cores.
 fn longest_gap_ms(cores: Cores, seconds: f64) -> f64 {
     let on = |core| {
         let _ = pin_current_thread(core);
@@ -234,33 +241,45 @@ fn longest_gap_ms(cores: Cores, seconds: f64) -> f64 {
     })
 }
 
-/// The longest of all rounds, beside others' longest of all rounds: each is what comes once in a while.
-fn longest(rounds: &[Longest]) -> Rounds {
-    [rounds.iter().map(|round| round.ms).fold(0.0, f64::max)].into_iter().collect()
+/// The round that is furthest beyond what the machine took in it.
+fn worst(rounds: &[Longest]) -> Longest {
+    let worst = rounds.iter().max_by(|one, other| one.beyond_ms().total_cmp(&other.beyond_ms()));
+    *worst.expect("one round at least")
+}
+
+fn one(ms: f64) -> Rounds {
+    [ms].into_iter().collect()
 }
 
 fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measured<Outcome> {
     let (mut with, mut without, mut gaps) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         let run = part_load(options, cores, case, None)?;
-        gaps.push(gap(cores, run.seconds));
+        gaps.push(longest_gap_ms(cores, run.seconds));
         without.push(part_load(options, cores, case, Some(&run))?);
         with.push(run);
     }
     let of = |runs: &[Run], which: fn(&Run) -> &Histogram<u64>| -> Vec<Longest> {
-        runs.iter().map(|run| Longest { ms: which(run).max() as f64 / 1e6, stolen_ms: run.stolen_ms }).collect()
+        let longest = |(run, &gap_ms): (&Run, &f64)| Longest {
+            ms: which(run).max() as f64 / 1e6,
+            machine_ms: run.behind_ms.max(gap_ms),
+            behind_ms: run.behind_ms,
+            stolen_ms: run.stolen_ms,
+        };
+        runs.iter().zip(&gaps).map(longest).collect()
     };
-    let row = |what: &str, with: &[Longest], gaps: &[Longest], without: &[Longest]| {
-        Row::lower(SUITE, format!("snapshot, {}: longest {what}", case.name()), "ms", longest(with))
-            .floor(longest(gaps))
-            .peer("without a snapshot", Some(longest(without)))
+    let row = |what: &str, with: &[Longest], without: &[Longest]| {
+        let (with, without) = (worst(with), worst(without));
+        Row::lower(SUITE, format!("snapshot, {}: longest {what}", case.name()), "ms", one(with.ms))
+            .floor(one(with.machine_ms))
+            .peer("without a snapshot", Some(one(without.ms)))
     };
     let (applied, without_applied) = (of(&with, |run| &run.applied), of(&without, |run| &run.applied));
-    let spends = "a turn of something else on a core of the appliance, or the host's: the note says how much the host took in which round; \
-                  perf sched timehist over a run tells whose turn it was";
+    let spends = "the note says of each round what the machine took from the appliance's thread, and from cores that only spin; \
+                  what is beyond both is the appliance's own: perf sched timehist over a run tells what it waits for";
     let rows = vec![
-        row("wire to applied", &applied, &gaps, &without_applied).budget(Budget::FloorPlus(BEYOND_MS)).spends(spends),
-        row("wire to released", &of(&with, |run| &run.released), &gaps, &of(&without, |run| &run.released)),
+        row("wire to applied", &applied, &without_applied).budget(Budget::FloorPlus(BEYOND_MS)).spends(spends),
+        row("wire to released", &of(&with, |run| &run.released), &of(&without, |run| &run.released)),
     ];
     let of = |whose, runs: &[Run], which: fn(&Run) -> &Histogram<u64>, what: &str| {
         let histograms: Vec<&Histogram<u64>> = runs.iter().map(which).collect();
@@ -273,9 +292,11 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
         of("without", &without, |run| &run.released, "released"),
     ];
     let each = |rounds: &[Longest]| {
-        let rounds = rounds.iter().map(|round| format!("{:.1} ({})", round.ms, round.stolen_ms));
+        let rounds =
+            rounds.iter().map(|round| format!("{:.1} ({:.1}, {})", round.ms, round.behind_ms, round.stolen_ms));
         rounds.collect::<Vec<_>>().join(", ")
     };
+    let gaps = gaps.iter().map(|ms| format!("{ms:.1}")).collect::<Vec<_>>().join(", ");
     let last = with.last().expect("one round at least");
     let notes = vec![
         format!(
@@ -291,12 +312,12 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
             u8::from(ticktape_tuning::pin::groups_sessions()),
         ),
         format!(
-            "snapshot, {}: longest wire to applied of each round, in ms (and the ms that the host took of the cores meanwhile): {}; without \
-             a snapshot {}; gaps of spinning cores {}",
+            "snapshot, {}: longest wire to applied of each round, in ms (and what the appliance's thread fell behind by through what was \
+             taken from it, what the host took of all cores in all): {}; without a snapshot {}; longest gap of spinning cores {gaps}; the \
+             rows show the round that is furthest beyond its own",
             case.name(),
             each(&applied),
             each(&without_applied),
-            each(&gaps),
         ),
     ];
     Ok(Outcome { rows, percentiles, notes })
