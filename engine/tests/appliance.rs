@@ -13,6 +13,7 @@ use ticktape::pipeline::{Appliance, IdleStrategy, Report, StageName};
 use ticktape::tail::{Tail, TailError};
 use ticktape::{Kind, Seq};
 use ticktape_shm::Horizon;
+use ticktape_tuning::{clock, pin};
 
 fn start(config: &ApplianceConfig) -> Appliance {
     Appliance::start::<Mailbox>(config, &()).unwrap()
@@ -113,6 +114,35 @@ fn whoever_starts_it_the_disks_workers_keep_off_the_core_that_spins() {
         workers.contains(&there.to_string().as_str()) && !workers.contains(&here.to_string().as_str()),
         "{journal}"
     );
+}
+
+#[test]
+fn what_the_machine_takes_from_a_spinning_thread_is_in_its_report_and_of_one_that_sleeps_nothing_is_said() {
+    let here = pin::usable_cores()[0];
+    let report_of = |idle: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = config(dir.path());
+        config.cores = Some(format!("sequencer,executor,egress,journaler,publisher@{here}:{idle}").parse().unwrap());
+        let appliance = start(&config);
+        // Another thread that wants the whole core.
+        let taker = std::thread::spawn(move || {
+            pin::pin_current_thread(here).unwrap();
+            while clock::thread_ns() < 50_000_000 {}
+        });
+        taker.join().unwrap();
+        appliance.part().next();
+        stop(appliance)
+    };
+    let spun = report_of("spin");
+    for (stage, report) in spun.stages.iter().filter(|(stage, _)| *stage != StageName::Shadow) {
+        let Some([taken, _]) = report.taken else { panic!("{stage:?} spins: {report:?}") };
+        assert!(
+            taken.total_ns > 0 && taken.longest_ns > 0 && taken.behind_ns >= taken.longest_ns,
+            "{stage:?}: {taken:?}"
+        );
+    }
+    let slept = report_of("backoff");
+    assert!(slept.stages.iter().all(|(_, report)| report.taken.is_none()), "{slept:?}");
 }
 
 #[test]
