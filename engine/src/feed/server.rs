@@ -27,14 +27,15 @@ const BURST_MAX: usize = 64;
 /// How long the last commit is told at the end: a heartbeat, so that it is told twice.
 const LAST_WORDS_NS: u64 = 25_000_000;
 
-/// How long a stop waits for the last commit, in ns.
+/// How long a stop waits for the last commit where no replica is heard, in ns.
 const COMMIT_PATIENCE_NS: u64 = 500_000_000;
 
 /// A stop does not wait for a replica that said nothing for so long, in ns: 50 of its heartbeats. One that was held up for half a second is
 /// back by then.
 const REPLICA_SILENCE_NS: u64 = 1_000_000_000;
 
-/// How long a stop waits for replicas that miss something of what is committed, in ns: on a busy box they have to notice, ask, and sync.
+/// How long a stop waits for replicas that it hears, in ns: for the last commit to tell them, as a busy disk may take its time with it, and
+/// for what they miss of it: on a busy box they have to notice, ask, and sync.
 pub(crate) const STOP_PATIENCE_NS: u64 = 2_000_000_000;
 
 /// Whose log is served.
@@ -265,11 +266,13 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
             words.committed_at.get_or_insert(now);
         }
         let waited_ns = now.saturating_sub(words.stopping_at);
-        let Some(committed_at) = words.committed_at else { return waited_ns >= COMMIT_PATIENCE_NS };
-        let is_silent = |replica: &Followed| now.saturating_sub(replica.heard_at) >= REPLICA_SILENCE_NS;
-        let mut followed = self.reporter.iter().flat_map(Reporter::followed);
-        let all_have_it = followed.all(|replica| replica.status.durable >= last || is_silent(replica));
-        now.saturating_sub(committed_at) >= LAST_WORDS_NS && all_have_it || waited_ns >= STOP_PATIENCE_NS
+        let is_heard = |replica: &&Followed| now.saturating_sub(replica.heard_at) < REPLICA_SILENCE_NS;
+        let mut heard = self.reporter.iter().flat_map(Reporter::followed).filter(is_heard);
+        let is_done = match words.committed_at {
+            Some(at) => now.saturating_sub(at) >= LAST_WORDS_NS && heard.all(|replica| replica.status.durable >= last),
+            None => waited_ns >= COMMIT_PATIENCE_NS && heard.next().is_none(),
+        };
+        is_done || waited_ns >= STOP_PATIENCE_NS
     }
 
     /// Replicas that were heard of, and lack something of the log that ends with `last`: each in a line.

@@ -156,7 +156,16 @@ fn stops_after(world: &mut World, durable: u64, says_until: Nanos) -> Nanos {
 #[test]
 fn a_stop_waits_for_the_commit_and_for_replicas_that_are_heard_and_lack_something() {
     let mut world = World::new();
-    assert_eq!(stops_after(&mut world, 10, Nanos::MAX), COMMIT_PATIENCE_NS, "nobody commits the rest");
+    assert_eq!(
+        stops_after(&mut world, 10, 0),
+        COMMIT_PATIENCE_NS,
+        "nobody commits the rest, and nobody would hear of it"
+    );
+    assert_eq!(
+        stops_after(&mut World::new(), 9, Nanos::MAX),
+        STOP_PATIENCE_NS,
+        "a busy disk commits late, and somebody waits for it"
+    );
 
     let committed = || {
         let mut world = World::new();
