@@ -156,3 +156,90 @@ fn without_root_what_needs_it_is_said() {
     let (_, value) = json(&output);
     assert!(verdicts(&value).len() >= 40, "{value}");
 }
+
+/// An appliance's file with this text beside its directory.
+fn file(dir: &Path, text: &str) -> String {
+    let path = dir.join("appliance.toml");
+    fs::write(&path, format!("dir = {:?}\n{text}", dir.join("journal"))).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// An address for documentation (RFC 5737): no box has it.
+const NOBODYS: &str = "203.0.113.7";
+
+#[test]
+fn what_run_would_refuse_here_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("journal")).unwrap();
+    let anywhere = "listen = \"0.0.0.0:7001\"\n";
+    let (at, feed) = ("listen = \"127.0.0.1:7001\"\n", "a = \"239.1.1.1:7002\"\n");
+    for (text, named, wrong) in [
+        (anywhere.to_owned(), &["--interface", "nosuch"][..], "no interface nosuch"),
+        (format!("{anywhere}nic = \"udp\"\n"), &["--interface", "nosuch"], "no interface nosuch"),
+        (format!("{anywhere}nic = \"xdp\"\n"), &["--interface", "nosuch"], "no interface nosuch"),
+        (format!("{anywhere}nic = \"xdp\"\n"), &[], "xdp needs an interface"),
+        (format!("{anywhere}[xdp]\ninterface = \"lo\"\n"), &["--interface", "other"], "the file names lo"),
+        (format!("{at}nic = \"udp\"\n"), &["--interface", "other"], "it listens on an address of lo"),
+        (format!("listen = \"{NOBODYS}:7001\"\n"), &[], "listen 203.0.113.7 is no address of this box"),
+        (format!("{at}[feed]\n{feed}interface = \"{NOBODYS}\"\n"), &[], "[feed] interface 203.0.113.7 is no address"),
+        (format!("{at}[feed]\n{feed}repair = \"{NOBODYS}:7003\"\n"), &[], "[feed] repair 203.0.113.7 is no address"),
+        (
+            format!("{at}[events]\n{feed}interface = \"{NOBODYS}\"\n"),
+            &[],
+            "[events] interface 203.0.113.7 is no address",
+        ),
+    ] {
+        let config = file(dir.path(), &text);
+        for command in [&["doctor"][..], &["tune", "plan"]] {
+            let output = ticktape(&[command, &["--config", &config], named].concat());
+            let errors = String::from_utf8(output.stderr).unwrap();
+            assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{text}: {errors}");
+            assert!(errors.contains(wrong) && output.stdout.is_empty(), "{wrong}: {errors}");
+        }
+    }
+    let output = ticktape(&["doctor", "--interface", "nosuch"]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && errors.contains("no interface nosuch"), "{errors}");
+}
+
+#[test]
+fn the_interface_that_was_named_is_looked_at() {
+    let dir = tempfile::tempdir().unwrap();
+    let anywhere = "listen = \"0.0.0.0:7001\"\n";
+    let (udp, auto) = (format!("{anywhere}nic = \"udp\"\n"), anywhere.to_owned());
+    let plan =
+        |args: &[&str]| json(&ticktape(&[&["doctor", "--json", "--interface", "lo"], args].concat())).1["plan"].clone();
+    let with = |text: &str| plan(&["--config", &file(dir.path(), text)]);
+    // As run takes it: for AF_XDP, unless that is not wanted.
+    for (plan, queue) in [(plan(&[]), Value::Null), (with(&udp), Value::Null), (with(&auto), 0.into())] {
+        assert_eq!((&plan["interface"], &plan["xdp_queue"]), (&"lo".into(), &queue));
+    }
+}
+
+#[test]
+fn what_the_file_asks_of_the_kernel_is_judged() {
+    let dir = tempfile::tempdir().unwrap();
+    let wishes = "[runtime]\nscheduler = \"fifo:50\"\nlock_memory = true\nhold_cpu_latency_us = 0\n";
+    let config = file(dir.path(), &format!("listen = \"10.0.0.1:7001\"\n{wishes}"));
+    let fixture = fixture("intel-untuned");
+    let (_, value) = json(&ticktape(&["doctor", "--root", &fixture, "--config", &config, "--json"]));
+    let checks = value["checks"].as_array().unwrap();
+    let read = |id: &str| checks.iter().find(|check| check["id"] == id).unwrap()["read"].as_str().unwrap().to_owned();
+    assert_eq!(read("limits-priority"), "0, 50 is wanted");
+    assert!(read("memory-locked").contains("[runtime] wants all memory locked"), "{}", read("memory-locked"));
+    assert!(read("limits-wakeup").contains("is not there"), "the recording does not tell: {}", read("limits-wakeup"));
+}
+
+#[test]
+fn a_recording_is_judged_for_the_directory_that_it_was_made_for() {
+    let found = |args: &[&str]| {
+        let fixture = fixture("intel-tuned");
+        json(&ticktape(&[&["doctor", "--json", "--root", &fixture], args].concat())).1
+    };
+    let own = found(&["--dir", "/data/journal"]);
+    assert_eq!(
+        (&own["plan"]["directory"], &verdicts(&own)["disk-scheduler"]),
+        (&"/data/journal".into(), &"ok".to_owned())
+    );
+    assert_eq!(verdicts(&found(&[]))["disk-scheduler"], "can't tell");
+}

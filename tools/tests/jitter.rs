@@ -55,6 +55,8 @@ fn a_spinning_core_is_told_of_and_a_later_run_stands_beside_it() {
     assert!(!text.contains("differs"), "{text}");
     let text = said(&jitter(&[&options[..], &["--wake", "1000", "--compare", json]].concat()));
     assert!(text.contains("late  ") && text.contains("differs        way: spinning"), "{text}");
+    // Each by its own name.
+    assert!(text.contains("waits then") && text.contains("late now") && !text.contains("late then"), "{text}");
 }
 
 #[test]

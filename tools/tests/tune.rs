@@ -231,3 +231,38 @@ fn what_needs_a_reboot_is_only_ever_a_file_to_review() {
     assert!(command.output().unwrap().status.success());
     assert_eq!(read("90-ticktape.sysctl.conf"), first);
 }
+
+#[test]
+fn files_that_somebody_edited_are_not_written_over_and_nothing_is_changed_before() {
+    let laid = Laid::out("intel-untuned");
+    let config = laid.config(SPINNING, "eth1");
+    let (before, out) = (laid.tree(), laid.path("review"));
+    let out_arg = out.to_str().unwrap();
+    for _ in 0..2 {
+        assert_eq!(said(&laid.tune("plan", &["--config", &config, "--out", out_arg])), (0, String::new()));
+    }
+    let edited = out.join("90-ticktape.sysctl.conf");
+    let target = laid.path("target");
+    fs::write(&target, "theirs").unwrap();
+    let edit = |is_link: bool| {
+        fs::remove_file(&edited).unwrap();
+        if is_link {
+            std::os::unix::fs::symlink(&target, &edited).unwrap()
+        } else {
+            fs::write(&edited, "mine").unwrap()
+        }
+    };
+    for is_link in [false, true] {
+        edit(is_link);
+        for step in ["plan", "apply"] {
+            let (code, error) = said(&laid.tune(step, &["--config", &config, "--out", out_arg]));
+            assert!(code == 2 && error.contains("sysctl.conf: it is there and says something else"), "{step}: {error}");
+        }
+        assert!(laid.tree() == before && !laid.path("state").exists());
+    }
+    assert_eq!(fs::read_to_string(&target).unwrap(), "theirs");
+    let file = target.join("below").display().to_string();
+    let (code, error) = said(&laid.tune("apply", &["--config", &config, "--out", &file]));
+    assert!(code == 2 && error.contains("target"), "{error}");
+    assert!(laid.tree() == before && !laid.path("state").exists());
+}

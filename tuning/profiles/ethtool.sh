@@ -1,5 +1,6 @@
 #!/bin/sh
-# The card's settings. They are gone after a reboot, and after some drivers' resets: ExecStartPre= of the appliance, or a .link file of systemd, keeps them.
+# The card's settings. They are gone after a reboot, and after some drivers' resets: ExecStartPre=+ of the appliance with this file's path keeps them (with the +,
+# as root: its own user may not), or a .link file of systemd does.
 # Before anything is changed: ethtool -c, -g, -k, -a and -x show what there is to go back to.
 set -eu
 

@@ -17,14 +17,14 @@ mod interrupts;
 mod kernel;
 mod limits;
 mod memory;
-mod network;
+pub(crate) mod network;
 mod plan;
 mod power;
 mod report;
 
 use std::fmt;
 
-pub use plan::{Plan, PlanFlaw};
+pub use plan::{Plan, PlanFlaw, Wishes};
 pub use report::{Outcome, Report};
 
 use crate::facts::{Facts, Known};

@@ -45,6 +45,8 @@ pub struct Facts {
     pub kernel: kernel::Kernel,
     /// The interface, where the plan has one.
     pub network: Option<network::Network>,
+    /// Further interfaces: those that feeds leave by, where they are others.
+    pub feeds: Vec<network::Network>,
     /// What holds the directory.
     pub disk: disk::Disk,
     /// What this process may do.
@@ -63,6 +65,7 @@ impl Facts {
             power: power::Power::read(root),
             memory: memory::Memory::read(root),
             network: interface.map(|name| network::Network::read(root, name)),
+            feeds: Vec::new(),
             disk: disk::Disk::read(root, directory),
             limits: limits::Limits::read(root),
             time: time::Time::read(root),
@@ -86,6 +89,14 @@ fn parsed<T: std::str::FromStr>(path: &str, text: &str) -> Known<T> {
 fn chosen(text: &str) -> String {
     let word = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     word.map_or(text, |(word, _)| word).trim().to_owned()
+}
+
+/// The word, if it is one that the kernel has there: what is something else tells nothing.
+fn one_of(path: &str, word: String, known: &[&str]) -> Known<String> {
+    if known.contains(&word.as_str()) {
+        return Ok(word);
+    }
+    Err(Unread::malformed(path, format!("{:?} is none of {}", short(&word), known.join(", "))))
 }
 
 /// The value of the first line that begins with `key`, as in `key: value`.

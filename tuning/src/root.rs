@@ -299,6 +299,22 @@ impl Root {
         self.extra("cpu-dma-latency", live::dma_latency)
     }
 
+    /// Whether this process may write to `/dev/cpu_dma_latency`: `yes` or `no`.
+    ///
+    /// # Errors
+    /// [`Unread`]: there is none.
+    pub fn may_hold_awake(&self) -> Result<String, Unread> {
+        self.extra("cpu-dma-latency-write", live::may_hold_awake)
+    }
+
+    /// When the kernel made its first devices, in seconds since the Unix epoch, as the clock had it then.
+    ///
+    /// # Errors
+    /// [`Unread`]: what is below `/dev` is not the kernel's, as in a container.
+    pub fn first_devices(&self) -> Result<String, Unread> {
+        self.extra("first-devices", live::first_devices)
+    }
+
     /// System management interrupts of a core since the start, where its model-specific registers can be read.
     ///
     /// # Errors

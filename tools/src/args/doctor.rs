@@ -10,9 +10,13 @@ pub struct DoctorArgs {
     /// by default
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The interface, where the file names none
+    /// The interface, where the file names none: for AF_XDP, as `run` takes it, but for kernel UDP where the file says nic = "udp", or there is
+    /// no file
     #[arg(long, value_name = "NAME")]
     pub interface: Option<String>,
+    /// The journal's directory, where no file names it; the current directory where not given. A recording has the one that it was made for
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub dir: Option<PathBuf>,
     /// Look at a recording, or at a directory laid out as a box, with proc and sys in it
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub root: PathBuf,

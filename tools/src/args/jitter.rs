@@ -25,7 +25,7 @@ pub struct JitterArgs {
     /// One core after the other. So it is by default where all usable cores are looked at, as everybody else has to go somewhere
     #[arg(long)]
     pub one_by_one: bool,
-    /// How long, for each core
+    /// How long, for each core, 1 to 600
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     pub seconds: u64,
     /// The time between two readings of the clock that counts as an interruption, in nanoseconds
@@ -38,7 +38,7 @@ pub struct JitterArgs {
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(WAKE_US))]
     pub wake: Option<u64>,
     /// Keep cores meanwhile from sleep that takes longer than so many microseconds to end, as cyclictest does with 0; needs
-    /// /dev/cpu_dma_latency, as a rule root. An appliance does so with [runtime] hold_cpu_latency_us
+    /// /dev/cpu_dma_latency, as a rule root, and --wake. An appliance does so with [runtime] hold_cpu_latency_us
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(0..=LATENCY_US_MAX), requires = "wake")]
     pub hold_cpu_latency_us: Option<u32>,
     /// Run with this priority under SCHED_FIFO, 1 to 99; needs CAP_SYS_NICE. Where nothing is isolated the kernel still takes the core

@@ -35,7 +35,7 @@ pub struct TunePlanArgs {
     /// This appliance's plan, which is taken as it is (README, "An appliance's file"); without it cores are proposed from the box's topology
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The interface, where the file names none; the first card that is up where not given
+    /// The interface, where the file names none, as doctor takes it; the first card that is up where not given
     #[arg(long, value_name = "NAME", alias = "iface")]
     pub interface: Option<String>,
     /// The journal's directory, where no file names it; the current directory where not given
@@ -48,7 +48,7 @@ pub struct TunePlanArgs {
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     pub skip: Vec<String>,
     /// Write what needs a reboot, a service manager or a person as files to review into this directory: ./tune-review where none is named.
-    /// Nothing of it takes effect by itself
+    /// Nothing of it takes effect by itself; a file that is there and says something else is not written over
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "tune-review")]
     pub out: Option<PathBuf>,
     #[command(flatten)]

@@ -5,11 +5,10 @@ pub mod plan;
 use serde::Serialize;
 use ticktape::config::ApplianceConfig;
 use ticktape_tuning::doctor::{Finding, Outcome, Plan, Report, Verdict, examine};
-use ticktape_tuning::facts::Facts;
 use ticktape_tuning::root::Root;
 
 use crate::args::DoctorArgs;
-use crate::out::{printed_then, say};
+use crate::out::{plain, printed_then, say};
 use crate::{Failure, out_file};
 
 #[derive(Serialize)]
@@ -52,9 +51,11 @@ struct CheckJson<'a> {
 pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let root = Root::open(&args.root).map_err(Failure::usage)?;
     let config = args.config.as_deref().map(ApplianceConfig::from_toml).transpose().map_err(Failure::usage)?;
-    let mut plan = plan::of(&root, config.as_ref())?;
-    plan.interface = plan.interface.or_else(|| args.interface.clone());
-    let facts = Facts::read(&root, plan.interface.as_deref(), &plan.directory);
+    let mut plan = plan::of(&root, config.as_ref(), args.interface.as_deref())?;
+    if let Some(dir) = &args.dir {
+        plan.directory = plan::absolute(dir);
+    }
+    let facts = plan.look(&root);
     plan.check(&facts).map_err(Failure::usage)?;
     let report = examine(&facts, &plan);
     if let Some(file) = &args.record {
@@ -70,23 +71,24 @@ pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
 fn verdict(report: &Report) -> Result<(), Failure> {
     match report.worst() {
         Verdict::Bad => Err(Failure::failed(format!(
-            "{} of {} checks are bad",
+            "{} of {} checks {} bad",
             report.count(Verdict::Bad),
-            report.outcomes().len()
+            report.outcomes().len(),
+            if report.count(Verdict::Bad) == 1 { "is" } else { "are" }
         ))),
         _ => Ok(()),
     }
 }
 
 fn print(plan: &Plan, report: &Report, all: bool) -> Result<(), Failure> {
-    say!("{plan}")?;
+    say!("{}", plain(&plan.to_string()))?;
     let mut group = None;
     for Outcome { check, finding } in report.outcomes() {
         if group != Some(check.group) {
             group = Some(check.group);
             say!("\n{}", check.group.name())?;
         }
-        say!("  {:14} {:23} {}", finding.verdict, check.id, finding.read)?;
+        say!("  {:14} {:23} {}", finding.verdict, check.id, plain(&finding.read))?;
         if all {
             say!("  {:14} wants {}; {}", "", check.wants, check.why)?;
             say!("  {:14} costs {} ({})", "", check.cost.name(), check.source)?;
@@ -112,11 +114,11 @@ fn worst_first(report: &Report) -> Result<(), Failure> {
         say!("\nthe costliest first")?;
     }
     for Outcome { check, finding: Finding { verdict, read, fix } } in wrong {
-        say!("\n  {verdict:5} {}: {read}", check.id)?;
+        say!("\n  {verdict:5} {}: {}", check.id, plain(read))?;
         say!("        wants {}", check.wants)?;
         say!("        as {}", check.why)?;
         say!("        costs {} ({})", check.cost.name(), check.source)?;
-        say!("        > {fix}")?;
+        say!("        > {}", plain(fix))?;
     }
     Ok(())
 }

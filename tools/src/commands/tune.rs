@@ -4,14 +4,14 @@ mod json;
 mod plan;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ticktape_tuning::root::DirectorySettings;
 use ticktape_tuning::tune::{self, Applied, Elsewhere, Form, Place, State, Store, Undone};
 
-use crate::Failure;
 use crate::args::{TuneApplyArgs, TuneCommand, TunePlanArgs, TuneStateArgs, TuneUndoArgs};
 use crate::out::{printed_then, say};
+use crate::{Failure, out_file};
 use plan::Planned;
 
 pub fn run(command: &TuneCommand) -> Result<(), Failure> {
@@ -44,7 +44,7 @@ fn plan(args: &TunePlanArgs) -> Result<(), Failure> {
     let planned = Planned::of(args)?;
     let files = planned.review(args)?;
     if let Some(dir) = &args.out {
-        write(dir, &files)?;
+        Review::begin(dir, &files)?.write()?;
     }
     if args.state.json {
         say!("{}", crate::json::line(&json::plan(&planned, &files))?)
@@ -59,10 +59,11 @@ fn apply(args: &TuneApplyArgs) -> Result<(), Failure> {
     let _lock = target.settings.lock().map_err(Failure::usage)?;
     let planned = Planned::of(&args.plan)?;
     let files = planned.review(&args.plan)?;
+    let review = args.plan.out.as_deref().map(|dir| Review::begin(dir, &files)).transpose()?;
     let applied = tune::apply(&target.settings, &target.store, &target.place, planned.changes(), args.partly);
     let mut applied = applied.map_err(Failure::usage)?;
     applied.refused.extend(planned.unread());
-    let written = args.plan.out.as_deref().map_or(Ok(()), |dir| write(dir, &files));
+    let written = review.map_or(Ok(()), |review| review.write());
     let printed = if args.plan.state.json {
         say!("{}", crate::json::line(&json::applied(&applied))?)
     } else {
@@ -200,12 +201,37 @@ fn shown(bytes: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(bytes).trim_end())
 }
 
-fn write(dir: &Path, files: &[tune::review::ReviewFile]) -> Result<(), Failure> {
-    for file in files {
-        let path = dir.join(file.name);
-        let failed = |error| Failure::failed(format!("{}: {error}", path.display()));
-        fs::create_dir_all(path.parent().unwrap_or(dir)).map_err(failed)?;
-        fs::write(&path, &file.text).map_err(failed)?;
+/// What is to be written, and where: nothing of it is in the way of what somebody has made of such files.
+struct Review {
+    files: Vec<(PathBuf, String)>,
+}
+
+impl Review {
+    /// Makes the directory, and looks at what is there: before anything else is done.
+    fn begin(dir: &Path, files: &[tune::review::ReviewFile]) -> Result<Review, Failure> {
+        let named = |path: &Path, error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
+        let mut found = Vec::new();
+        for file in files {
+            let path = dir.join(file.name);
+            let above = path.parent().unwrap_or(dir);
+            fs::create_dir_all(above).map_err(|error| named(above, &error))?;
+            out_file::check(&path).map_err(|error| named(&path, &error))?;
+            match path.symlink_metadata() {
+                // The same once more is no harm.
+                Ok(there) if there.is_file() && fs::read(&path).is_ok_and(|bytes| bytes == file.text.as_bytes()) => {}
+                Ok(_) => {
+                    let what = "it is there and says something else, which may be somebody's: move it away, or name another directory";
+                    return Err(named(&path, &what));
+                }
+                Err(_) => found.push((path, file.text.clone())),
+            }
+        }
+        Ok(Review { files: found })
     }
-    Ok(())
+
+    fn write(&self) -> Result<(), Failure> {
+        self.files.iter().try_for_each(|(path, text)| {
+            out_file::write(path, text).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+        })
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{Check, Cost, Finding, Group, Plan, bad, known, named, not_applicable, ok, warn};
 use crate::facts::cores::Place;
-use crate::facts::cpu_list::{common, sorted, without};
+use crate::facts::cpu_list::{common, sorted, union, without};
 use crate::facts::{Facts, Known};
 use crate::pin;
 
@@ -169,16 +169,22 @@ fn isolated(facts: &Facts, plan: &Plan) -> Known<Finding> {
     if lacking.is_empty() {
         return ok(read);
     }
-    let cores = pin::list(&sorted(plan.spinning.clone()));
-    bad(
-        format!("{read}; stages spin on {}", pin::list(&lacking)),
-        format!("kernel command line: isolcpus=managed_irq,domain,{cores}"),
-    )
+    let read = format!("{read}; stages spin on {}", pin::list(&lacking));
+    let rest = without(facts.cores.online.as_deref().unwrap_or_default(), &plan.spinning);
+    if rest.is_empty() {
+        return bad(read, "let fewer threads spin: with all cores isolated, nothing would be left for everybody else");
+    }
+    // Those that are isolated already stay so.
+    let cores = pin::list(&union(&plan.spinning, isolated));
+    let first = if lacking.contains(&0) { "; core 0 is the kernel's: plan another in its place" } else { "" };
+    bad(read, format!("kernel command line: isolcpus=managed_irq,domain,{cores}{first}"))
 }
 
 fn left(facts: &Facts, plan: &Plan) -> Known<Finding> {
     let online = known(&facts.cores.online)?;
-    let rest = without(online, &plan.spinning);
+    // What a cpuset forbids is left to others, not to this one.
+    let usable = facts.cores.cpuset.as_ref().map_or_else(|| online.clone(), |cpuset| common(online, cpuset));
+    let rest = without(&usable, &plan.spinning);
     if rest.is_empty() {
         return bad(
             "a stage spins on each core",
@@ -275,8 +281,9 @@ fn kernel_threads(facts: &Facts, plan: &Plan) -> Known<Finding> {
         return ok("none may run there");
     }
     let (count, first) = (names.len(), names[..names.len().min(3)].join(", "));
+    let (kinds, more) = (if count == 1 { "kind" } else { "kinds" }, if count > 3 { ", …" } else { "" });
     warn(
-        format!("{count} kinds of kernel threads may run there: {first}, …"),
+        format!("{count} {kinds} of kernel threads may run there: {first}{more}"),
         "isolcpus= keeps them away from the start; until then taskset -cp for each, or kthread_cpus= where the kernel has it",
     )
 }

@@ -88,6 +88,15 @@ fn strikes<'a>(
     Some((sorted(struck.iter().flat_map(|(cores, _)| cores.clone()).collect()), count, busiest))
 }
 
+const NO_CORE: &str = "let fewer threads spin: a core has to be left for interrupts";
+
+/// Cores that interrupts may go to instead, as a list: without stages, or where nothing spins; `None` where there are none.
+fn elsewhere(facts: &Facts, plan: &Plan) -> Option<String> {
+    let online = facts.cores.online.as_deref().unwrap_or_default();
+    let choices = [without(online, &plan.critical), without(online, &plan.spinning)];
+    choices.iter().find(|cores| !cores.is_empty()).map(|cores| pin::list(cores))
+}
+
 fn of_device(facts: &Facts, plan: &Plan, device: &Device, what: &str) -> Known<Finding> {
     let all = known(&facts.interrupts.devices)?;
     let own: Vec<&Interrupt> = all.iter().filter(|interrupt| interrupt.is_of(device)).collect();
@@ -98,14 +107,19 @@ fn of_device(facts: &Facts, plan: &Plan, device: &Device, what: &str) -> Known<F
     match strikes(all, |interrupt| interrupt.is_of(device), plan) {
         None => ok(format!("{} interrupts of {what}, to {}", own.len(), named(&goes_to))),
         Some((cores, count, busiest)) => {
-            let rest = without(facts.cores.online.as_deref().unwrap_or_default(), &plan.critical);
             let (number, name) = (busiest.number, &busiest.name);
-            // The kernel itself places those of NVMe queues, and refuses to be told.
-            let fix = if what.starts_with("nvme") {
-                "kernel command line: isolcpus=managed_irq,…; or plan the journaler on a core where nothing spins"
-                    .to_owned()
-            } else {
-                format!("echo {} > /proc/irq/{number}/smp_affinity_list, and so for its others", pin::list(&rest))
+            let is_disk = *device == facts.disk.device;
+            // The kernel itself places those of a disk's queues, and refuses to be told: of NVMe all, of others some.
+            let managed =
+                "kernel command line: isolcpus=managed_irq,…; or plan the journaler on a core where nothing spins";
+            let fix = match elsewhere(facts, plan) {
+                _ if what.starts_with("nvme") => managed.to_owned(),
+                None if is_disk => "let fewer threads spin: a core has to be left for the disk's interrupts".to_owned(),
+                None => NO_CORE.to_owned(),
+                Some(rest) => {
+                    let echo = format!("echo {rest} > /proc/irq/{number}/smp_affinity_list, and so for its others");
+                    if is_disk { format!("{echo}; where the kernel refuses, {managed}") } else { echo }
+                }
             };
             bad(format!("{count} of {what} came to {}, most as {number} ({name})", named(&cores)), fix)
         }
@@ -140,7 +154,12 @@ fn other(facts: &Facts, plan: &Plan) -> Known<Finding> {
         None => ok("none came to a spinning core to which it still goes"),
         Some((cores, count, busiest)) => warn(
             format!("{count} came to {}, most as {} ({})", named(&cores), busiest.number, busiest.name),
-            format!("write other cores to /proc/irq/{}/smp_affinity_list, and so for the others", busiest.number),
+            match elsewhere(facts, plan) {
+                None => NO_CORE.to_owned(),
+                Some(rest) => {
+                    format!("echo {rest} > /proc/irq/{}/smp_affinity_list, and so for the others", busiest.number)
+                }
+            },
         ),
     }
 }

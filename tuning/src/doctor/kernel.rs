@@ -3,6 +3,7 @@
 use super::{Check, Cost, Finding, Group, Plan, bad, known, named, not_applicable, ok, warn};
 use crate::facts::cpu_list::common;
 use crate::facts::{Facts, Known};
+use crate::root::Unread;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -144,8 +145,19 @@ fn tsc(facts: &Facts, _: &Plan) -> Known<Finding> {
 
 fn preemption(facts: &Facts, plan: &Plan) -> Known<Finding> {
     let build = known(&facts.kernel.build)?;
+    // As `#1 SMP PREEMPT_DYNAMIC Debian 6.1.90-1`.
+    if !build.starts_with('#') {
+        return Err(Unread::malformed("proc/sys/kernel/version", "no build of a kernel"));
+    }
     let words: Vec<&str> = build.split_whitespace().filter(|word| word.starts_with("PREEMPT")).collect();
-    let read = if words.is_empty() { "none, or voluntary".to_owned() } else { words.join(" ") };
+    let mut read = if words.is_empty() { "none, or voluntary".to_owned() } else { words.join(" ") };
+    if words.contains(&"PREEMPT_DYNAMIC") {
+        let line = known(&facts.kernel.command_line)?;
+        read += &match line.value("preempt") {
+            Some(mode) => format!(": preempt={mode} on the command line"),
+            None => ", as the kernel is by default: dmesg has it as Dynamic Preempt".to_owned(),
+        };
+    }
     let is_real_time = words.iter().any(|word| *word == "PREEMPT_RT" || *word == "PREEMPT_RT_FULL");
     if is_real_time && !plan.spinning.is_empty() { warn(read, "the distribution's ordinary kernel") } else { ok(read) }
 }

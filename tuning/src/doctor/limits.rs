@@ -13,12 +13,18 @@ const BASE_BYTES: u64 = 128 << 20;
 /// From here on stamps of different boxes can't be compared.
 const OFFSET_S_MAX: f64 = 0.001;
 
+/// Steps that count: the time between the start and the first devices is in what is compared.
+const STEPS_S_MAX: i64 = 5;
+
+/// 2001: a clock that starts before that is none.
+const CLOCK_S_MIN: i64 = 1_000_000_000;
+
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "limits-capabilities",
         group: Group::Limits,
-        wants: "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, where AF_XDP is planned",
-        why: "the XDP program can't be loaded or attached, or the socket opened, without them",
+        wants: "CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON, where AF_XDP is planned",
+        why: "the XDP program, which adds a header's length to a packet's address, can't be loaded or attached, or the socket opened, without them",
         cost: Cost::Failure,
         source: "capabilities(7); kernel documentation, networking/af_xdp",
         judge: capabilities,
@@ -62,11 +68,20 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "limits-priority",
         group: Group::Limits,
-        wants: "real-time priority 1, or CAP_SYS_NICE, where threads of the appliance wait",
+        wants: "the real-time priority that [runtime] asks for, and 1 where threads wait; or CAP_SYS_NICE",
         why: "a thread that may go first gets its core as soon as there is work, not after somebody's turn",
         cost: Cost::Milliseconds,
         source: "sched(7), RLIMIT_RTPRIO",
         judge: priority,
+    },
+    Check {
+        id: "limits-wakeup",
+        group: Group::Limits,
+        wants: "/dev/cpu_dma_latency may be written to, where [runtime] holds cores awake",
+        why: "else they sleep as deeply as their idle states go, and wake up as late",
+        cost: Cost::TensOfMicroseconds,
+        source: "kernel documentation, power/pm_qos_interface",
+        judge: wakeup,
     },
     Check {
         id: "time-kept",
@@ -86,15 +101,25 @@ pub(super) const CHECKS: &[Check] = &[
         source: "chronyc(1), tracking; pmc(8), TIME_STATUS_NP",
         judge: offset,
     },
+    Check {
+        id: "time-steps",
+        group: Group::Time,
+        wants: "the clock was not stepped since the start of the box, by 5 s or more in all",
+        why: "a clock that is stepped makes the stamps of the log slew for as long, and what others stamped meanwhile is off by that",
+        cost: Cost::Milliseconds,
+        source: "proc_stat(5), btime: the clock less the time that the box runs, which slewing leaves alone; when devtmpfs was made",
+        judge: steps,
+    },
 ];
 
 fn capabilities(facts: &Facts, plan: &Plan) -> Known<Finding> {
     if plan.bypass_queue.is_none() {
         return not_applicable("no AF_XDP is planned");
     }
-    // What CAP_BPF was split off from has it, too.
+    // What CAP_BPF and CAP_PERFMON were split off from has them, too.
     let mut lacking = Vec::new();
-    for (name, or) in [("CAP_NET_RAW", None), ("CAP_NET_ADMIN", None), ("CAP_BPF", Some("CAP_SYS_ADMIN"))] {
+    let root = Some("CAP_SYS_ADMIN");
+    for (name, or) in [("CAP_NET_RAW", None), ("CAP_NET_ADMIN", None), ("CAP_BPF", root), ("CAP_PERFMON", root)] {
         let mut has = facts.limits.has(name)?;
         if let Some(or) = or {
             has |= facts.limits.has(or)?;
@@ -104,7 +129,7 @@ fn capabilities(facts: &Facts, plan: &Plan) -> Known<Finding> {
         }
     }
     if lacking.is_empty() {
-        return ok("all three");
+        return ok("all four");
     }
     let names = lacking.join(" ");
     bad(
@@ -157,17 +182,35 @@ fn memory(facts: &Facts, plan: &Plan) -> Known<Finding> {
 }
 
 fn priority(facts: &Facts, plan: &Plan) -> Known<Finding> {
-    if plan.spinning.len() == plan.critical.len() {
-        return not_applicable("each stage's thread spins");
-    }
+    let wanted = match plan.runtime.fifo {
+        None if plan.spinning.len() == plan.critical.len() => return not_applicable("each stage's thread spins"),
+        None => 1,
+        Some(priority) => u64::from(priority),
+    };
     if facts.limits.has("CAP_SYS_NICE")? {
         return ok("CAP_SYS_NICE");
     }
     match *known(&facts.limits.real_time_max)? {
         None => ok("no limit"),
-        Some(0) => warn("0", "LimitRTPRIO=1, or AmbientCapabilities=CAP_SYS_NICE, in its unit"),
+        Some(priority) if priority < wanted => warn(
+            format!("{priority}, {wanted} is wanted"),
+            format!("LimitRTPRIO={wanted}, or AmbientCapabilities=CAP_SYS_NICE, in its unit"),
+        ),
         Some(priority) => ok(priority.to_string()),
     }
+}
+
+fn wakeup(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    if plan.runtime.hold_cpu_latency_us.is_none() {
+        return not_applicable("[runtime] holds no core awake");
+    }
+    if *known(&facts.limits.may_hold_awake)? {
+        return ok("it may");
+    }
+    warn(
+        "it may not",
+        "a udev rule: KERNEL==\"cpu_dma_latency\", GROUP=\"ticktape\", MODE=\"0660\"; tune plan --out writes it",
+    )
 }
 
 fn kept(facts: &Facts, _: &Plan) -> Known<Finding> {
@@ -207,6 +250,22 @@ fn offset(facts: &Facts, _: &Plan) -> Known<Finding> {
         return warn("systemd-timesyncd has not heard the time yet", "timedatectl timesync-status; or chrony");
     }
     not_applicable("nobody that tells keeps it")
+}
+
+fn steps(facts: &Facts, _: &Plan) -> Known<Finding> {
+    let (now, then) = (*known(&facts.time.started_s)?, *known(&facts.time.first_devices_s)?);
+    if then < CLOCK_S_MIN {
+        return not_applicable("the box had no clock at its start");
+    }
+    // The first devices come some seconds after the start at the latest.
+    let stepped = now.saturating_sub(then);
+    if stepped.saturating_abs() < STEPS_S_MAX {
+        return ok(format!("by less than {STEPS_S_MAX} s in all"));
+    }
+    warn(
+        format!("by about {stepped} s in all since the start"),
+        "start the appliance once the clock is right: After=time-sync.target, chronyc waitsync; and steps only at the start: makestep 1 3",
+    )
 }
 
 fn judge_offset(seconds: f64, of: &str, is_synchronised: bool, look: &str) -> Known<Finding> {

@@ -19,7 +19,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "memory-locked",
         group: Group::Memory,
-        wants: "as much memory may be locked as rings, umem and the disk's buffers take",
+        wants: "as much memory may be locked as rings, umem and the disk's buffers take; all of it where [runtime] locks it",
         why: "AF_XDP and io_uring lock what the card and the disk read and write; they refuse beyond the limit",
         cost: Cost::Failure,
         source: "getrlimit(2), RLIMIT_MEMLOCK; io_uring_register(2)",
@@ -145,6 +145,12 @@ fn locked(facts: &Facts, plan: &Plan) -> Known<Finding> {
         return ok("CAP_IPC_LOCK: no limit");
     }
     let Some(limit) = *known(&facts.limits.locked_bytes_max)? else { return ok("no limit") };
+    // Where all memory is to be locked, what comes later would be refused beyond a limit: so none is kept to.
+    if plan.runtime.locks_memory {
+        let read = format!("{} may be locked, and [runtime] wants all memory locked: it would not be", size(limit));
+        let fix = "LimitMEMLOCK=infinity in its unit, or CAP_IPC_LOCK";
+        return if limit < plan.umem_bytes { bad(read, fix) } else { warn(read, fix) };
+    }
     let read = format!("{} may be locked, {} are wanted", size(limit), size(wanted));
     let fix = format!(
         "LimitMEMLOCK=infinity in its unit, or memlock in /etc/security/limits.d: at least {} KiB",

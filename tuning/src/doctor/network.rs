@@ -228,8 +228,45 @@ fn with_card(facts: &Facts, judge: impl FnOnce(&Network) -> Known<Finding>) -> K
     })
 }
 
-fn link(facts: &Facts, _: &Plan) -> Known<Finding> {
-    with(facts, |network| match known(&network.state)?.as_str() {
+/// The interfaces that feeds leave by: where that is not known, that of the clients stands for them.
+pub(crate) fn feeds<'a>(facts: &'a Facts, plan: &Plan) -> Vec<&'a Network> {
+    match &plan.feed_interfaces {
+        _ if !plan.is_multicast => Vec::new(),
+        None => facts.network.iter().collect(),
+        Some(names) => {
+            facts.network.iter().chain(&facts.feeds).filter(|network| names.contains(&network.name)).collect()
+        }
+    }
+}
+
+/// What is worst of several interfaces, by name where there are several.
+fn each(all: &[&Network], judge: impl Fn(&Network) -> Known<Finding>) -> Known<Finding> {
+    let mut findings = Vec::new();
+    for network in all {
+        let mut finding = judge(network)?;
+        if all.len() > 1 {
+            finding.read = format!("{}: {}", network.name, finding.read);
+        }
+        findings.push(finding);
+    }
+    // The first of those that are as bad.
+    let worst = findings.into_iter().rev().max_by_key(|finding| finding.verdict);
+    worst.map_or_else(|| not_applicable("the plan has no interface"), Ok)
+}
+
+fn with_feeds(facts: &Facts, plan: &Plan, judge: impl Fn(&Network) -> Known<Finding>) -> Known<Finding> {
+    match feeds(facts, plan) {
+        _ if !plan.is_multicast => not_applicable("no groups in the plan"),
+        feeds if feeds.is_empty() && plan.feed_interfaces.is_some() => not_applicable("its feeds stay within this box"),
+        feeds => each(&feeds, judge),
+    }
+}
+
+fn link(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    let clients: Vec<&Network> = facts.network.iter().collect();
+    let others = feeds(facts, plan).into_iter().filter(|feed| clients.iter().all(|known| known.name != feed.name));
+    let all: Vec<&Network> = clients.iter().copied().chain(others).collect();
+    each(&all, |network| match known(&network.state)?.as_str() {
         "up" => ok(format!("{} is up", network.name)),
         // Loopback and tunnels don't know.
         "unknown" => ok(format!("{} is up as far as it knows", network.name)),
@@ -292,14 +329,19 @@ fn mtu(facts: &Facts, plan: &Plan) -> Known<Finding> {
 }
 
 fn fragments(facts: &Facts, plan: &Plan) -> Known<Finding> {
-    with(facts, |network| {
-        if plan.bypass_queue.is_some() {
-            return not_applicable("AF_XDP is planned");
-        }
-        match beyond_mtu(network, plan)? {
-            (read, None) => ok(read),
-            (read, Some(fix)) => warn(read, fix),
-        }
+    let mut all = feeds(facts, plan);
+    match &facts.network {
+        // What goes past the kernel is never cut in pieces; feeds go through it, and may have an interface of their own.
+        Some(clients) if plan.bypass_queue.is_some() => all.retain(|feed| feed.name != clients.name),
+        Some(clients) if all.iter().all(|feed| feed.name != clients.name) => all.insert(0, clients),
+        _ => {}
+    }
+    if all.is_empty() && plan.bypass_queue.is_some() {
+        return not_applicable("AF_XDP is planned");
+    }
+    each(&all, |network| match beyond_mtu(network, plan)? {
+        (read, None) => ok(read),
+        (read, Some(fix)) => warn(read, fix),
     })
 }
 
@@ -527,47 +569,30 @@ fn bpf_jit(facts: &Facts, plan: &Plan) -> Known<Finding> {
 }
 
 fn reverse_path(facts: &Facts, plan: &Plan) -> Known<Finding> {
-    with(facts, |network| {
-        if !plan.is_multicast {
-            return not_applicable("no groups in the plan");
-        }
-        match *known(&network.reverse_path)? {
-            1 => warn(
-                "1, strict",
-                format!("sysctl net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.{}.rp_filter=2", network.name),
-            ),
-            value => ok(value.to_string()),
-        }
+    with_feeds(facts, plan, |network| match *known(&network.reverse_path)? {
+        // The larger one of the interface's and of all interfaces' counts, and 2 is loose. With slashes, as there are dots in names of VLANs.
+        1 => warn("1, strict", format!("sysctl net/ipv4/conf/{}/rp_filter=2", network.name)),
+        value => ok(value.to_string()),
     })
 }
 
 fn memberships(facts: &Facts, plan: &Plan) -> Known<Finding> {
-    with(facts, |network| {
-        if !plan.is_multicast {
-            return not_applicable("no groups in the plan");
-        }
-        match *known(&network.stack.memberships_max)? {
-            groups @ 20.. => ok(groups.to_string()),
-            groups => warn(groups.to_string(), "sysctl net.ipv4.igmp_max_memberships=20"),
-        }
+    with_feeds(facts, plan, |network| match *known(&network.stack.memberships_max)? {
+        groups @ 20.. => ok(groups.to_string()),
+        groups => warn(groups.to_string(), "sysctl net.ipv4.igmp_max_memberships=20"),
     })
 }
 
 fn igmp(facts: &Facts, plan: &Plan) -> Known<Finding> {
-    with(facts, |network| {
-        if !plan.is_multicast {
-            return not_applicable("no groups in the plan");
-        }
-        match known(&network.igmp)?.as_str() {
-            "V1" => warn(
-                "V1",
-                format!(
-                    "sysctl net.ipv4.conf.{}.force_igmp_version=0, and no querier of version 1 on the network",
-                    network.name
-                ),
+    with_feeds(facts, plan, |network| match known(&network.igmp)?.as_str() {
+        "V1" => warn(
+            "V1",
+            format!(
+                "sysctl net/ipv4/conf/{}/force_igmp_version=0, and no querier of version 1 on the network",
+                network.name
             ),
-            version => ok(version),
-        }
+        ),
+        version => ok(version),
     })
 }
 

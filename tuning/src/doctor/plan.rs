@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::facts::Facts;
+use crate::facts::network::Network;
 use crate::pin;
+use crate::root::Root;
 
 /// Which cores, interface and directory an appliance uses, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,21 @@ pub struct Plan {
     pub ring_dir: Option<PathBuf>,
     /// Memory that a card reads and writes.
     pub umem_bytes: u64,
+    /// What the kernel is asked for while it runs.
+    pub runtime: Wishes,
+    /// The interfaces that its feeds leave by, but for loopback; `None` where that is not known, as of another box: then the clients' stands for them.
+    pub feed_interfaces: Option<Vec<String>>,
+}
+
+/// What an appliance asks the kernel for, as its `[runtime]` has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// The priority of the stages' threads under SCHED_FIFO.
+    pub fifo: Option<u8>,
+    /// Whether all memory is to stay in place.
+    pub locks_memory: bool,
+    /// The time that a core may take to wake up, in µs.
+    pub hold_cpu_latency_us: Option<u32>,
 }
 
 /// Why a plan can't be judged: nothing of it was.
@@ -68,6 +85,15 @@ impl fmt::Display for PlanFlaw {
 impl std::error::Error for PlanFlaw {}
 
 impl Plan {
+    /// All that there is to know about a box for this plan.
+    pub fn look(&self, root: &Root) -> Facts {
+        let others = self.feed_interfaces.iter().flatten().filter(|name| Some(*name) != self.interface.as_ref());
+        Facts {
+            feeds: others.map(|name| Network::read(root, name)).collect(),
+            ..Facts::read(root, self.interface.as_deref(), &self.directory)
+        }
+    }
+
     /// Whether this box can have that plan at all.
     ///
     /// # Errors
@@ -86,9 +112,8 @@ impl Plan {
                 return Err(PlanFlaw::Offline(core));
             }
         }
-        let lacks =
-            |network: &&crate::facts::network::Network| network.state.as_ref().is_err_and(|unread| unread.is_missing());
-        match facts.network.as_ref().filter(lacks) {
+        let lacks = |network: &&Network| network.state.as_ref().is_err_and(|unread| unread.is_missing());
+        match facts.network.iter().chain(&facts.feeds).find(lacks) {
             Some(network) => Err(PlanFlaw::NoSuchInterface(network.name.clone())),
             None => Ok(()),
         }

@@ -140,6 +140,12 @@ fn sleep(facts: &Facts, plan: &Plan) -> Known<Finding> {
     {
         return ok(format!("/dev/cpu_dma_latency is held at {us} µs"));
     }
+    if let Some(us) = plan.runtime.hold_cpu_latency_us
+        && u64::from(us) <= DEEP_US
+        && facts.limits.may_hold_awake == Ok(true)
+    {
+        return ok(format!("[runtime] holds /dev/cpu_dma_latency at {us} µs"));
+    }
     let Some(found) = each(facts, &waiting, |power| &power.idle_states)? else {
         return not_applicable("the kernel lets no core sleep");
     };

@@ -27,12 +27,14 @@ pub(crate) fn plan() -> Plan {
         ring_bytes: 4 << 20,
         ring_dir: Some(PathBuf::from("/dev/shm")),
         umem_bytes: 16 << 20,
+        runtime: Wishes::default(),
+        feed_interfaces: None,
     }
 }
 
 fn report(recording: &Recording, plan: &Plan) -> Report {
     let root = Root::recorded(recording.clone());
-    let facts = Facts::read(&root, plan.interface.as_deref(), &plan.directory);
+    let facts = plan.look(&root);
     assert_eq!(plan.check(&facts), Ok(()));
     examine(&facts, plan)
 }
@@ -106,7 +108,7 @@ pub(crate) const MISTAKES: [(&str, Verdict, &str); 10] = [
     (
         "memory-locked",
         Verdict::Bad,
-        "== proc/self/status\nCapEff:\t0000008000003000\nSeccomp:\t0\nCpus_allowed_list:\t0-31\n== proc/self/limits\nMax open files 65536 65536 files\nMax locked memory 8388608 8388608 bytes\nMax realtime priority 10 10\n",
+        "== proc/self/status\nCapEff:\t000000c000003000\nSeccomp:\t0\nCpus_allowed_list:\t0-31\n== proc/self/limits\nMax open files 65536 65536 files\nMax locked memory 8388608 8388608 bytes\nMax realtime priority 10 10\n",
     ),
     (
         "network-spread",
@@ -185,6 +187,7 @@ pub(crate) const OTHERS: &[&str] = &[
     "== ticktape/threads.txt\n9 user fifo 4-5 feedhandler rx\n22 kernel other 0-31 kthreadd kthreadd\n",
     "== ticktape/chrony-tracking.txt\nSystem time : 0.5 seconds slow of NTP time\nLeap status : Not synchronised\n",
     "== proc/cpuinfo\nflags : constant_tsc nonstop_tsc hypervisor\n== proc/stat\ncpu4 800000 0 1000 100 0 0 0 9000 0 0\n",
+    "== proc/stat\nbtime 1700000100\n== ticktape/first-devices.txt\n1700000001\n",
     "== proc/self/limits\nMax open files 64 64 files\nMax locked memory unlimited unlimited bytes\nMax realtime priority 10 10\n",
 ];
 
@@ -201,13 +204,19 @@ fn every_check_can_say_no() {
     }
     let everywhere = Plan { critical: (0..32).collect(), spinning: (0..32).collect(), ..plan() };
     note(&report(&tuned, &everywhere));
+    let awake = Plan { runtime: Wishes { hold_cpu_latency_us: Some(0), ..Wishes::default() }, ..plan() };
+    note(&report(&tuned.with(&"== ticktape/cpu-dma-latency-write.txt\nno\n".parse().unwrap()), &awake));
     let silent: Vec<_> = checks().map(|check| check.id).filter(|id| !warned.contains(id)).collect();
     assert!(silent.is_empty(), "{silent:?}");
 }
 
 /// What one check finds on a tuned box with a change.
 fn found(id: &str, change: &str) -> Finding {
-    let report = report(&fixture("intel-tuned").with(&change.parse().unwrap()), &plan());
+    found_for(&plan(), id, change)
+}
+
+fn found_for(plan: &Plan, id: &str, change: &str) -> Finding {
+    let report = report(&fixture("intel-tuned").with(&change.parse().unwrap()), plan);
     report.outcomes().iter().find(|outcome| outcome.check.id == id).unwrap().finding.clone()
 }
 
@@ -299,9 +308,142 @@ fn packets_dropped_before_there_was_room_are_history() {
 }
 
 #[test]
+fn a_clock_that_was_stepped_is_told_where_the_box_tells() {
+    let steps = |now: &str, then: &str| {
+        let finding =
+            found("time-steps", &format!("== proc/stat\nbtime {now}\n== ticktape/first-devices.txt\n{then}\n"));
+        (finding.verdict, finding.read)
+    };
+    assert_eq!(steps("1700000000", "1700000002").0, Verdict::Ok);
+    assert_eq!(steps("1700000000", "1699996400"), (Verdict::Warn, "by about 3600 s in all since the start".to_owned()));
+    assert_eq!(steps("1699996400", "1700000000").0, Verdict::Warn);
+    assert_eq!(steps("1700000000", "3").0, Verdict::NotApplicable);
+    assert_eq!(steps("x", "1700000000").0, Verdict::CantTell);
+    assert_eq!(
+        found("time-steps", "== proc/stat\nbtime 1700000000\n== ticktape/first-devices.txt !missing\n").verdict,
+        Verdict::CantTell
+    );
+}
+
+#[test]
+fn what_the_kernel_never_says_is_not_taken_for_an_answer() {
+    for rubbish in ["", "-1", "\u{1}\u{2}x\u{7f}"] {
+        for (id, path) in [
+            ("memory-thp", "sys/kernel/mm/transparent_hugepage/enabled"),
+            ("memory-thp-defrag", "sys/kernel/mm/transparent_hugepage/defrag"),
+            ("memory-ring-pages", "sys/kernel/mm/transparent_hugepage/shmem_enabled"),
+            ("kernel-preemption", "proc/sys/kernel/version"),
+            ("kernel-mitigations", "sys/devices/system/cpu/vulnerabilities/meltdown"),
+            ("disk-scheduler", "sys/block/nvme0n1/queue/scheduler"),
+        ] {
+            let finding = found(id, &format!("== {path}\n{rubbish}\n"));
+            assert_eq!(finding.verdict, Verdict::CantTell, "{id} {rubbish:?}: {finding:?}");
+        }
+    }
+}
+
+/// A process with these rights and limits.
+fn process(capabilities: u64, locked: &str, priority: u8) -> String {
+    format!(
+        "== proc/self/status\nCapEff:\t{capabilities:016x}\nSeccomp:\t0\nCpus_allowed_list:\t0-31\n== proc/self/limits\n\
+         Max open files 65536 65536 files\nMax locked memory {locked} {locked} bytes\nMax realtime priority {priority} {priority}\n"
+    )
+}
+
+#[test]
+fn each_right_that_af_xdp_takes_is_asked_for() {
+    let all: u64 = 1 << 12 | 1 << 13 | 1 << 38 | 1 << 39;
+    assert_eq!(found("limits-capabilities", &process(all, "unlimited", 0)).verdict, Verdict::Ok);
+    for (bit, name) in [(12, "CAP_NET_ADMIN"), (13, "CAP_NET_RAW"), (38, "CAP_PERFMON"), (39, "CAP_BPF")] {
+        let finding = found("limits-capabilities", &process(all & !(1 << bit), "unlimited", 0));
+        assert_eq!((finding.verdict, finding.read), (Verdict::Bad, format!("lacks {name}")));
+    }
+}
+
+#[test]
+fn what_the_runtime_wishes_for_is_judged_as_it_is_asked_for() {
+    let wishing = |runtime: Wishes, id: &str, change: &str| {
+        let Finding { verdict, read, fix } = found_for(&Plan { runtime, ..plan() }, id, change);
+        assert!(verdict <= Verdict::Ok || !fix.is_empty(), "{id}: {read}");
+        (verdict, fix)
+    };
+    let fifo = |priority| Wishes { fifo: Some(priority), ..Wishes::default() };
+    let (verdict, fix) = wishing(fifo(50), "limits-priority", &process(0, "unlimited", 1));
+    assert!(verdict == Verdict::Warn && fix.starts_with("LimitRTPRIO=50,"), "{fix}");
+    assert_eq!(wishing(fifo(50), "limits-priority", &process(0, "unlimited", 50)).0, Verdict::Ok);
+    assert_eq!(wishing(fifo(50), "limits-priority", &process(1 << 23, "unlimited", 0)).0, Verdict::Ok);
+    assert_eq!(wishing(Wishes::default(), "limits-priority", &process(0, "unlimited", 0)).0, Verdict::NotApplicable);
+
+    let locks = Wishes { locks_memory: true, ..Wishes::default() };
+    // Any limit is one that memory would meet later.
+    assert_eq!(wishing(locks, "memory-locked", &process(0, "8388608", 0)).0, Verdict::Bad);
+    assert_eq!(wishing(locks, "memory-locked", &process(0, "68719476736", 0)).0, Verdict::Warn);
+    assert_eq!(wishing(locks, "memory-locked", &process(0, "unlimited", 0)).0, Verdict::Ok);
+    assert_eq!(wishing(locks, "memory-locked", &process(1 << 14, "8388608", 0)).0, Verdict::Ok);
+    assert_eq!(wishing(Wishes::default(), "memory-locked", &process(0, "68719476736", 0)).0, Verdict::Ok);
+
+    let holds = Wishes { hold_cpu_latency_us: Some(0), ..Wishes::default() };
+    let may = |word: &str| format!("== ticktape/cpu-dma-latency-write.txt\n{word}\n");
+    assert_eq!(wishing(holds, "limits-wakeup", &may("yes")).0, Verdict::Ok);
+    assert!(wishing(holds, "limits-wakeup", &may("no")).1.contains("cpu_dma_latency"));
+    assert_eq!(wishing(Wishes::default(), "limits-wakeup", &may("no")).0, Verdict::NotApplicable);
+    let deep = "== sys/devices/system/cpu/cpu4/cpuidle/state0/name\nC6\n== sys/devices/system/cpu/cpu4/cpuidle/state0/latency\n133\n\
+                == sys/devices/system/cpu/cpu4/cpuidle/state0/disable\n0\n";
+    for (us, word, verdict) in [(0, "yes", Verdict::Ok), (0, "no", Verdict::Warn), (500, "yes", Verdict::Warn)] {
+        let runtime = Wishes { hold_cpu_latency_us: Some(us), ..Wishes::default() };
+        let waiting = Plan { critical: vec![4], spinning: Vec::new(), runtime, ..plan() };
+        let change = format!("{deep}{}== ticktape/cpu-dma-latency.txt !missing\n", may(word));
+        assert_eq!(found_for(&waiting, "power-sleep", &change).verdict, verdict, "{us} {word}");
+    }
+}
+
+#[test]
+fn feeds_are_judged_by_the_interfaces_that_they_leave_by() {
+    let other = "== sys/class/net/eth2.5/operstate\nup\n== sys/class/net/eth2.5/mtu\n1000\n== proc/net/igmp\n4 eth2.5: 2 V1\n4 eth1: 2 V3\n\
+         == proc/sys/net/ipv4/conf/all/rp_filter\n0\n== proc/sys/net/ipv4/conf/eth2.5/rp_filter\n1\n== proc/sys/net/ipv4/conf/eth1/rp_filter\n0\n";
+    let by = |names: Option<&[&str]>| Plan {
+        feed_interfaces: names.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
+        ..plan()
+    };
+    for (names, expected) in [
+        (None, [Verdict::Ok, Verdict::Ok, Verdict::NotApplicable]),
+        (Some(&["eth1"][..]), [Verdict::Ok, Verdict::Ok, Verdict::NotApplicable]),
+        (Some(&["eth2.5"]), [Verdict::Warn, Verdict::Warn, Verdict::Warn]),
+        (Some(&["eth1", "eth2.5"]), [Verdict::Warn, Verdict::Warn, Verdict::Warn]),
+        (Some(&[]), [Verdict::NotApplicable; 3]),
+    ] {
+        let found = ["network-reverse-path", "network-igmp", "network-fragments"]
+            .map(|id| found_for(&by(names), id, other).verdict);
+        assert_eq!(found, expected, "{names:?}");
+    }
+    // There are dots in a VLAN's name, so slashes are between.
+    let fix = found_for(&by(Some(&["eth2.5"])), "network-reverse-path", other).fix;
+    assert_eq!(fix, "sysctl net/ipv4/conf/eth2.5/rp_filter=2");
+    let root = Root::recorded(fixture("intel-tuned"));
+    let gone = by(Some(&["eth9"]));
+    assert_eq!(gone.check(&gone.look(&root)), Err(PlanFlaw::NoSuchInterface("eth9".into())));
+}
+
+#[test]
+fn where_no_core_is_left_no_command_is_made_of_none() {
+    for (name, plan) in boxes() {
+        let root = Root::recorded(fixture(name));
+        let online = plan.look(&root).cores.online.unwrap();
+        let plan = Plan { critical: online.clone(), spinning: online, ..plan };
+        let report = examine(&plan.look(&root), &plan);
+        for Outcome { check, finding } in report.outcomes() {
+            assert!(!finding.fix.contains("  ") && !finding.fix.contains("echo >"), "{name} {}: {finding:?}", check.id);
+            assert!(!finding.fix.contains("isolcpus=managed_irq,domain"), "{name} {}: {finding:?}", check.id);
+        }
+    }
+    let isolated = found("cores-isolated", "== sys/devices/system/cpu/isolated\n5-7\n");
+    assert!(isolated.fix.ends_with("domain,4-7"), "what is isolated stays so: {isolated:?}");
+}
+
+#[test]
 fn a_plan_that_the_box_can_not_have_is_refused_by_name() {
     let root = Root::recorded(fixture("intel-tuned"));
-    let flaw = |plan: Plan| plan.check(&Facts::read(&root, plan.interface.as_deref(), &plan.directory)).unwrap_err();
+    let flaw = |plan: Plan| plan.check(&plan.look(&root)).unwrap_err();
     assert_eq!(flaw(Plan { critical: vec![4, 99], ..plan() }), PlanFlaw::NoSuchCore(99));
     assert_eq!(flaw(Plan { critical: vec![4, 40], ..plan() }), PlanFlaw::Offline(40));
     assert_eq!(flaw(Plan { critical: vec![4, 5, 4], ..plan() }), PlanFlaw::Twice(4));
@@ -347,7 +489,7 @@ proptest! {
     ) {
         for (name, plan) in boxes() {
             let root = Root::recorded(spoilt(name, &garbage));
-            let facts = Facts::read(&root, plan.interface.as_deref(), &plan.directory);
+            let facts = plan.look(&root);
             prop_assert_eq!(examine(&facts, &plan).outcomes().len(), checks().count());
         }
     }

@@ -93,7 +93,9 @@ impl Cores {
             smt: root.text(&format!("{cpu}/smt/control")),
             threads: threads(root),
             steal: root
-                .kept("proc/stat", |line| line.starts_with("cpu").then(|| line.to_owned()))
+                .kept("proc/stat", |line| {
+                    (line.starts_with("cpu") || line.starts_with("btime")).then(|| line.to_owned())
+                })
                 .map(|text| steal(&text)),
             quota: quota(root),
             online,

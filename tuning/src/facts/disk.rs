@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::interrupts::Device;
 use super::memory::SHARED;
-use super::{Known, chosen, number};
+use super::{Known, chosen, number, short};
 use crate::root::{Root, Unread};
 
 /// Where a file system is mounted, and how.
@@ -85,7 +85,7 @@ impl Disk {
                 Err(unread) if unread.is_missing() => number(root, &path.replace("numa_node", "device/numa_node")),
                 found => found,
             }),
-            scheduler: text("queue/scheduler").map(|text| chosen(&text)),
+            scheduler: text("queue/scheduler").and_then(|text| scheduler(&chosen(&text))),
             write_cache: text("queue/write_cache"),
             has_fua: bytes("queue/fua").map(|fua: u64| fua != 0),
             logical_block_bytes: bytes("queue/logical_block_size"),
@@ -219,6 +219,16 @@ fn device(root: &Root, name: &str) -> Device {
 fn space(text: &str) -> Known<(u64, u64)> {
     let numbers = text.split_once(' ').and_then(|(free, all)| Some((free.parse().ok()?, all.parse().ok()?)));
     numbers.ok_or_else(|| Unread::malformed("ticktape/space.txt", super::short(text)))
+}
+
+/// A scheduler's name, as `mq-deadline`: what is something else tells nothing.
+fn scheduler(word: &str) -> Known<String> {
+    let is_name = word.starts_with(|c: char| c.is_ascii_lowercase())
+        && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_'));
+    if is_name {
+        return Ok(word.to_owned());
+    }
+    Err(Unread::malformed("queue/scheduler", format!("{:?} is no scheduler's name", short(word))))
 }
 
 #[cfg(test)]

@@ -131,9 +131,24 @@ impl Kernel {
     }
 }
 
+/// How what the kernel says of a flaw begins.
+const HOW: [&str; 7] =
+    ["Not affected", "Vulnerable", "Mitigation", "Processor vulnerable", "Unknown", "KVM:", "System vulnerable"];
+
 fn mitigations(root: &Root) -> Known<Vec<(String, String)>> {
     let at = "sys/devices/system/cpu/vulnerabilities";
-    root.names(at)?.into_iter().map(|name| Ok((name.clone(), root.text(&format!("{at}/{name}"))?))).collect()
+    let how = |name: String| {
+        let path = format!("{at}/{name}");
+        let text = root.text(&path)?;
+        // As the kernel says it; what is something else tells nothing.
+        let is_known = HOW.iter().any(|word| text.starts_with(word));
+        if is_known {
+            Ok((name, text))
+        } else {
+            Err(Unread::malformed(&path, format!("{:?} is no state of a flaw", super::short(&text))))
+        }
+    };
+    root.names(at)?.into_iter().map(how).collect()
 }
 
 /// Those of the first core that matter here.

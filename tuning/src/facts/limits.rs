@@ -4,12 +4,13 @@ use super::{Known, number, value};
 use crate::root::{Root, Unread};
 
 /// Capabilities by their bits, as in `CapEff` of `/proc/self/status`.
-pub const CAPABILITIES: [(&str, u32); 6] = [
+pub const CAPABILITIES: [(&str, u32); 7] = [
     ("CAP_NET_ADMIN", 12),
     ("CAP_NET_RAW", 13),
     ("CAP_IPC_LOCK", 14),
     ("CAP_SYS_ADMIN", 21),
     ("CAP_SYS_NICE", 23),
+    ("CAP_PERFMON", 38),
     ("CAP_BPF", 39),
 ];
 
@@ -33,6 +34,8 @@ pub struct Limits {
     pub io_uring_disabled: Known<u64>,
     /// Bytes that its cgroup may take; `None` where there is no limit.
     pub cgroup_bytes_max: Known<Option<u64>>,
+    /// Whether it may say how fast cores are to wake up: write to `/dev/cpu_dma_latency`.
+    pub may_hold_awake: Known<bool>,
 }
 
 impl Limits {
@@ -63,6 +66,7 @@ impl Limits {
             real_time_max: limit("Max realtime priority"),
             io_uring_disabled: number(root, "proc/sys/kernel/io_uring_disabled"),
             cgroup_bytes_max: cgroup_bytes_max(root),
+            may_hold_awake: root.may_hold_awake().map(|word| word == "yes"),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::disk::{self, Mount};
-use super::{Known, chosen, number, value};
+use super::{Known, chosen, number, one_of, value};
 use crate::root::{Root, Unread};
 
 /// Where rings with a name are, unless told otherwise.
@@ -43,14 +43,17 @@ impl Memory {
     pub fn read(root: &Root) -> Memory {
         let mm = "sys/kernel/mm";
         let huge = format!("{mm}/hugepages/hugepages-2048kB");
-        let word = |file: &str| root.text(&format!("{mm}/transparent_hugepage/{file}")).map(|text| chosen(&text));
+        let word = |file: &str, known: &[&str]| {
+            let path = format!("{mm}/transparent_hugepage/{file}");
+            one_of(&path, chosen(&root.text(&path)?), known)
+        };
         let vm = |file: &str| number(root, &format!("proc/sys/vm/{file}"));
         Memory {
             huge_pages: number(root, &format!("{huge}/free_hugepages"))
                 .and_then(|free| Ok((free, number(root, &format!("{huge}/nr_hugepages"))?))),
-            thp: word("enabled"),
-            thp_defrag: word("defrag"),
-            thp_shared: word("shmem_enabled"),
+            thp: word("enabled", &["always", "madvise", "never"]),
+            thp_defrag: word("defrag", &["always", "defer", "defer+madvise", "madvise", "never"]),
+            thp_shared: word("shmem_enabled", &["always", "within_size", "advise", "never", "deny", "force"]),
             shared_mount: disk::mount(root, Path::new(SHARED)),
             numa_balancing: number(root, "proc/sys/kernel/numa_balancing"),
             nodes: super::cpu_list::read_list(root, "sys/devices/system/node/online").map(|nodes| nodes.len()),

@@ -10,6 +10,10 @@ pub struct Time {
     pub tracking: Known<String>,
     /// What `pmc` prints of `ptp4l`.
     pub ptp: Known<String>,
+    /// When the box was started, in seconds since the Unix epoch, as its clock has it now: each step of that moves it.
+    pub started_s: Known<i64>,
+    /// When the kernel made its first devices, as the clock had it then: within some seconds of the start.
+    pub first_devices_s: Known<i64>,
     /// Whether systemd-timesyncd has found the time since it runs.
     pub timesyncd_has_time: Known<bool>,
 }
@@ -20,7 +24,20 @@ impl Time {
         // An empty file in its directory, from the first time that it has heard on.
         let timesyncd_has_time =
             root.names("run/systemd/timesync").map(|names| names.iter().any(|name| name == "synchronized"));
-        Time { tracking: root.chrony_tracking(), ptp: root.ptp_status(), timesyncd_has_time }
+        let stat = root
+            .kept("proc/stat", |line| (line.starts_with("cpu") || line.starts_with("btime")).then(|| line.to_owned()));
+        let started_s = stat.and_then(|text| {
+            let seconds = text.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok());
+            seconds.ok_or_else(|| Unread::malformed("proc/stat", "no btime in it"))
+        });
+        let first_devices_s = root.first_devices().and_then(|text| super::parsed("dev", &text));
+        Time {
+            tracking: root.chrony_tracking(),
+            ptp: root.ptp_status(),
+            started_s,
+            first_devices_s,
+            timesyncd_has_time,
+        }
     }
 
     /// How far the clock is off, in seconds, and whether it is kept at all, as chrony says.

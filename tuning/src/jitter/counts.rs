@@ -11,6 +11,19 @@ const SLEPT: &str = "the thread slept";
 const STOLEN: &str = "ms that the host ran something else";
 const FIRMWARE: &str = "system management interrupts (firmware)";
 
+/// What every core has all the time, and what follows from it: the tick, and the work that it hands on.
+const ANYWAY: [&str; 5] = ["interrupt LOC:", "softirq TIMER", "softirq RCU", "softirq SCHED", "softirq HRTIMER"];
+
+/// How far down it stands among what came.
+fn rank(what: &str) -> u8 {
+    match what {
+        TAKEN_OFF | STOLEN | FIRMWARE => 0,
+        SLEPT => 1,
+        what if ANYWAY.iter().any(|anyway| what.starts_with(anyway)) => 3,
+        _ => 2,
+    }
+}
+
 /// What came, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
@@ -55,7 +68,7 @@ impl Counts {
         &self.unread
     }
 
-    /// What has come since `earlier`, the most frequent first. A counter that went back is of another boot, or wrapped: it tells nothing.
+    /// What has come since `earlier`: what keeps a thread off its core first, what comes anyway last, and in each the most frequent first. A counter that went back is of another boot, or wrapped: it tells nothing.
     pub fn since(&self, earlier: &Counts) -> Vec<Cause> {
         let came = |(what, &count): (&String, &u64)| {
             // An interrupt that nobody had before has its line only now.
@@ -63,7 +76,7 @@ impl Counts {
             (count > 0).then(|| Cause { what: what.clone(), count })
         };
         let mut causes: Vec<Cause> = self.counts.iter().filter_map(came).collect();
-        causes.sort_by_key(|cause| std::cmp::Reverse(cause.count));
+        causes.sort_by_key(|cause| (rank(&cause.what), std::cmp::Reverse(cause.count)));
         causes
     }
 
@@ -149,7 +162,7 @@ nonvoluntary_ctxt_switches:\t5
     }
 
     #[test]
-    fn what_has_come_between_two_moments_is_told_the_most_frequent_first() {
+    fn what_has_come_between_two_moments_is_told_and_what_explains_a_gap_first() {
         let before = counts(BOX, 2);
         let later = BOX
             .replace("7  IO-APIC", "9  IO-APIC")
@@ -158,10 +171,10 @@ nonvoluntary_ctxt_switches:\t5
             .replace("nonvoluntary_ctxt_switches:\t5", "nonvoluntary_ctxt_switches:\t8")
             .replace("cpu2 1 2 3 4 5 6 7 8", "cpu2 1 2 3 4 5 6 7 9");
         let expected = [
-            cause("interrupt LOC: Local timer interrupts", 250),
             cause(STOLEN, 10),
             cause(TAKEN_OFF, 3),
             cause("interrupt 24: IO-APIC 5-edge virtio1-req.0", 2),
+            cause("interrupt LOC: Local timer interrupts", 250),
         ];
         assert_eq!(counts(&later, 2).since(&before), expected);
         assert_eq!(before.since(&counts(&later, 2)), [], "counters that went back");

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -67,6 +67,31 @@ pub(super) fn dma_latency() -> Result<String, Unread> {
     let mut bytes = [0; 4];
     let read = fs::File::open("/dev/cpu_dma_latency").and_then(|mut file| file.read_exact(&mut bytes));
     read.map(|()| i32::from_ne_bytes(bytes).to_string()).map_err(|error| Unread::of(path, &error))
+}
+
+pub(super) fn may_hold_awake() -> Result<String, Unread> {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    use rustix::io::Errno;
+    match accessat(CWD, "/dev/cpu_dma_latency", Access::WRITE_OK, AtFlags::EACCESS) {
+        Ok(()) => Ok("yes".to_owned()),
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => Ok("no".to_owned()),
+        Err(error) => Err(Unread::of("dev/cpu_dma_latency", &error.into())),
+    }
+}
+
+pub(super) fn first_devices() -> Result<String, Unread> {
+    // devtmpfs has a node as soon as there is its device, and this one at the very start; writing to it leaves its time alone.
+    let path = "dev/null";
+    let unread = |error: std::io::Error| Unread::of(path, &error);
+    let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(unread)?;
+    let is_kernels = |line: &str| line.split(' ').nth(4) == Some("/dev") && line.contains(" - devtmpfs ");
+    if !mounts.lines().any(is_kernels) {
+        return Err(Unread::malformed(
+            "dev",
+            "not made by the kernel, so it does not tell when the kernel was started",
+        ));
+    }
+    fs::metadata("/dev/null").map(|node| node.mtime().to_string()).map_err(unread)
 }
 
 /// `MSR_SMI_COUNT` of Intel's processors since Nehalem (SDM volume 4); others refuse it.

@@ -1,7 +1,8 @@
 //! Which cores a box's topology offers to stages.
 //!
 //! Threads that spin want cores of their own: one hardware thread of a physical core each, within one last-level cache, on the node of card and
-//! disk, isolated where any are, never core 0, and never a core that the disk's interrupts come to. Everything else runs on the others.
+//! disk, isolated where any are, never core 0, and never a core that the disk's interrupts come to. Everything else runs on the others: so where core 0 is
+//! not usable, another one is left. A cgroup's share of time leaves nothing to spin with.
 
 use std::collections::BTreeMap;
 
@@ -31,13 +32,27 @@ pub struct Choice {
 pub fn choose(facts: &Facts) -> Known<Choice> {
     let usable = usable(facts)?;
     let physical = physical(facts, &usable);
-    let first = siblings(facts, 0);
-    let candidates = without(&physical, &first);
     let mut why = Vec::new();
+    if facts.cores.quota.as_ref().is_ok_and(Option::is_some) {
+        why.push(
+            "the cgroup has a share of time, which a spinning thread would use up: no core is given away".to_owned(),
+        );
+        return Ok(Choice { stages: Vec::new(), may_spin: false, why });
+    }
+    // Where core 0 is somebody else's, as in a container, another one is left for all that is no stage.
+    let first = match physical.first() {
+        Some(&first) if !usable.contains(&0) => {
+            why.push(format!("core 0 is not usable here: core {first} is left for everything else"));
+            siblings(facts, first)
+        }
+        _ => siblings(facts, 0),
+    };
+    let candidates = without(&physical, &first);
     if candidates.len() < 2 {
         why.push(format!(
-            "{} usable beside core 0, which is the kernel's: too few to give any away, so stages share what there is",
-            count(candidates.len())
+            "{} usable beside core {}, which is for everything else: too few to give any away, so stages share what there is",
+            count(candidates.len()),
+            first.first().copied().unwrap_or(0)
         ));
         return Ok(Choice { stages: Vec::new(), may_spin: false, why });
     }

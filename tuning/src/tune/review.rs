@@ -4,9 +4,10 @@
 //! A paragraph of a profile ends its comment with the checks that ask for it, in parentheses. One without is always there.
 
 use super::changes::{Selection, others};
+use crate::doctor::network::feeds;
 use crate::doctor::{Plan, Report, Verdict, checks};
 use crate::facts::Facts;
-use crate::facts::cpu_list::{sorted, union};
+use crate::facts::cpu_list::{sorted, union, without};
 use crate::pin;
 
 /// The profiles, by the names of the files that come of them.
@@ -21,7 +22,7 @@ pub const PROFILES: [(&str, &str); 7] = [
 ];
 
 /// What an appliance with AF_XDP needs, and one without.
-const CAPABILITIES_XDP: &str = "CAP_NET_RAW CAP_NET_ADMIN CAP_BPF CAP_SYS_NICE CAP_IPC_LOCK";
+const CAPABILITIES_XDP: &str = "CAP_NET_RAW CAP_NET_ADMIN CAP_BPF CAP_PERFMON CAP_SYS_NICE CAP_IPC_LOCK";
 const CAPABILITIES: &str = "CAP_SYS_NICE CAP_IPC_LOCK";
 
 /// A receive ring that takes a burst, where the card has as much.
@@ -72,7 +73,7 @@ pub fn files(subject: &Subject<'_>) -> Vec<ReviewFile> {
     PROFILES.into_iter().filter_map(file).collect()
 }
 
-/// A paragraph with its values, if it belongs there; and whether a check asks for it.
+/// A paragraph with its values, if it belongs there; and whether a check asks for it, or the plan does.
 fn paragraph(subject: &Subject<'_>, values: &[(&str, Option<String>)], text: &str) -> Option<(bool, String)> {
     let checks = asked_by(text);
     let is_wrong = |id: &&str| {
@@ -83,13 +84,29 @@ fn paragraph(subject: &Subject<'_>, values: &[(&str, Option<String>)], text: &st
     if !checks.is_empty() && !checks.iter().any(|id| subject.selection.has(id) && is_wrong(id)) {
         return None;
     }
-    let mut filled = text.to_owned();
+    let mut filled = each_feed(subject, text)?;
+    let mut is_own = !checks.is_empty();
     for (name, value) in values {
         if filled.contains(name) {
             filled = filled.replace(name, value.as_deref()?);
+            is_own = true;
         }
     }
-    Some((!checks.is_empty(), filled))
+    Some((is_own, filled))
+}
+
+/// The text with its lines about a feed's interface once for each; `None` where there are such lines and no such interface.
+fn each_feed(subject: &Subject<'_>, text: &str) -> Option<String> {
+    const NAME: &str = "@FEED_INTERFACE@";
+    if !text.contains(NAME) {
+        return Some(text.to_owned());
+    }
+    let names: Vec<&str> = feeds(subject.facts, subject.plan).iter().map(|feed| feed.name.as_str()).collect();
+    let lines = text.lines().flat_map(|line| {
+        let times = if line.contains(NAME) { &names[..] } else { &[""] };
+        times.iter().map(move |name| line.replace(NAME, name))
+    });
+    (!names.is_empty()).then(|| lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// The checks in the parentheses that end a paragraph's comment.
@@ -100,29 +117,43 @@ pub(super) fn asked_by(paragraph: &str) -> Vec<&'static str> {
     names.split(',').map(check).collect::<Option<_>>().unwrap_or_default()
 }
 
+/// A path as a unit takes it: one word, in which nothing stands for something else.
+fn quoted(path: &str) -> String {
+    let path = path.replace('%', "%%");
+    let is_plain = !path.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | ';'));
+    if is_plain { path } else { format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\"")) }
+}
+
 /// What stands for the names in profiles; `None` where this box or this plan has none.
 fn values(subject: &Subject<'_>) -> Vec<(&'static str, Option<String>)> {
     let Subject { facts, plan, .. } = subject;
     let others = others(facts, plan);
     let list = |cores: &[usize]| (!cores.is_empty()).then(|| pin::list(&sorted(cores.to_vec())));
+    // Cores that are kept from everybody: only where somebody has others.
+    let online = facts.cores.online.as_deref().unwrap_or_default();
+    let kept = |cores: &[usize]| list(cores).filter(|_| !without(online, cores).is_empty());
+    let isolated = union(&plan.spinning, facts.cores.isolated.as_deref().unwrap_or_default());
     let pages = plan.umem_bytes.div_ceil(HUGE_PAGE_BYTES);
     // Never fewer than there are: others may want them, too.
     let pages = facts.memory.huge_pages.as_ref().map_or(pages, |(free, all)| (*all).max(all - free.min(all) + pages));
     let ring = facts.network.as_ref().and_then(|network| network.rx_ring().ok());
     let capabilities = if plan.bypass_queue.is_some() { CAPABILITIES_XDP } else { CAPABILITIES };
     vec![
-        ("@SPINNING_CORES@", list(&plan.spinning)),
+        ("@SPINNING_CORES@", kept(&plan.spinning)),
+        ("@ISOLATED_CORES@", kept(&isolated).filter(|_| !plan.spinning.is_empty())),
         ("@OTHER_CORES@", list(&others)),
         ("@ALL_CORES@", list(&union(&plan.critical, &others))),
         ("@INTERFACE@", plan.interface.clone()),
         ("@QUEUE@", plan.bypass_queue.map(|queue| queue.to_string())),
         ("@RX_RING@", ring.map(|(max, _)| max.min(RX_RING).to_string())),
         ("@DISK@", facts.disk.name.clone().ok()),
+        ("@HOLD_US@", plan.runtime.hold_cpu_latency_us.map(|us| us.to_string())),
         ("@HUGE_PAGES@", Some(pages.to_string())),
         ("@SOCKET_BUFFER_BYTES@", Some(plan.socket_buffer_bytes.to_string())),
         ("@CAPABILITIES@", Some(capabilities.to_owned())),
-        ("@DIRECTORY@", Some(plan.directory.display().to_string())),
-        ("@PROGRAM@", Some(subject.program.to_owned())),
-        ("@CONFIG@", Some(subject.config.to_owned())),
+        ("@DIRECTORY@", Some(quoted(&plan.directory.display().to_string()))),
+        ("@PROGRAM@", Some(quoted(subject.program))),
+        // Among a program's arguments variables are looked for.
+        ("@CONFIG@", Some(quoted(subject.config).replace('$', "$$"))),
     ]
 }

@@ -4,6 +4,7 @@
 
 use super::{Form, mask};
 use crate::doctor::Plan;
+use crate::doctor::network::feeds;
 use crate::facts::cpu_list::{common, list, without};
 use crate::facts::interrupts::Interrupt;
 use crate::facts::power::{CorePower, IdleState};
@@ -394,8 +395,8 @@ fn busy_polling(of: &Situation<'_>) -> Vec<Wanted> {
 
 fn reverse_path(of: &Situation<'_>) -> Vec<Wanted> {
     // The larger of the interface's and of all interfaces' counts, and 2 is loose: so no other interface is touched.
-    let Some(network) = &of.facts.network else { return Vec::new() };
-    vec![sysctl(&format!("net/ipv4/conf/{}/rp_filter", network.name), "2")]
+    let strict = feeds(of.facts, of.plan).into_iter().filter(|network| network.reverse_path == Ok(1));
+    strict.map(|network| sysctl(&format!("net/ipv4/conf/{}/rp_filter", network.name), "2")).collect()
 }
 
 fn scheduler(of: &Situation<'_>) -> Vec<Wanted> {

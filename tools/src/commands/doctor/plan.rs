@@ -1,11 +1,12 @@
 //! An appliance's configuration as what the box is judged for.
 
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 
-use ticktape::config::{ApplianceConfig, NicChoice};
+use ticktape::config::{ApplianceConfig, NicChoice, Scheduler, XdpSettings};
 use ticktape::pipeline::{CorePlan, IdleStrategy};
 use ticktape_nic::packet::InterfaceInfo;
-use ticktape_tuning::doctor::Plan;
+use ticktape_tuning::doctor::{Plan, Wishes};
 use ticktape_tuning::facts::cpu_list;
 use ticktape_tuning::root::Root;
 
@@ -20,8 +21,10 @@ const SOCKET_BUFFER_BYTES: u64 = 4 << 20;
 /// Segments that a journal wants room for: one that is written, one prepared, and two that wait for a snapshot.
 const SEGMENTS: u64 = 4;
 
-/// The plan of `config`, or of what `run` does without one.
-pub fn of(root: &Root, config: Option<&ApplianceConfig>) -> Result<Plan, Failure> {
+/// The plan of `config`, or of what `run` does without one; `named` is the interface that was named beside it, as `run` takes it.
+pub fn of(root: &Root, config: Option<&ApplianceConfig>, named: Option<&str>) -> Result<Plan, Failure> {
+    let config = config.map(|config| with_interface(config, named)).transpose()?;
+    let config = config.as_ref();
     let usable = usable(root)?;
     let cores = config.and_then(|config| config.cores.clone()).unwrap_or_else(|| CorePlan::for_cores(usable.len()));
     let idle = config.map_or(IdleStrategy::Auto, |config| config.idle);
@@ -39,10 +42,27 @@ pub fn of(root: &Root, config: Option<&ApplianceConfig>) -> Result<Plan, Failure
     let xdp = config.and_then(|config| config.xdp.as_ref().filter(|_| config.nic != NicChoice::Udp));
     let defaults = config
         .map_or_else(|| ApplianceConfig::new(".", std::net::SocketAddrV4::new([127, 0, 0, 1].into(), 0)), Clone::clone);
-    let interface = match xdp {
-        Some(xdp) => Some(xdp.interface.clone()),
-        None => config.map_or_else(|| card(root), |config| interface_of(root, config)),
+    let addresses = Addresses::of(root);
+    let own = config.map(|config| addresses.owner(*config.listen.ip(), "listen")).transpose()?.flatten();
+    let interface = match (xdp, config) {
+        (Some(xdp), Some(config)) => {
+            // Where it may take kernel UDP instead, it does.
+            if let Some(own) = own.filter(|own| config.nic == NicChoice::Xdp && *own != xdp.interface) {
+                let (ip, name) = (config.listen.ip(), &xdp.interface);
+                return Err(Failure::usage(format!(
+                    "listen {ip} is an address of {own}, not of {name}, which AF_XDP is for"
+                )));
+            }
+            Some(xdp.interface.clone())
+        }
+        _ => match (named, own) {
+            (Some(named), Some(own)) if named != own => {
+                return Err(Failure::usage(format!("--interface {named}: it listens on an address of {own}")));
+            }
+            (named, own) => named.map(str::to_owned).or(own).or_else(|| card(root)),
+        },
     };
+    let feed_interfaces = config.map(|config| feed_interfaces(&addresses, config, &interface)).transpose()?.flatten();
     Ok(Plan {
         critical,
         spinning,
@@ -58,7 +78,88 @@ pub fn of(root: &Root, config: Option<&ApplianceConfig>) -> Result<Plan, Failure
         ring_bytes: defaults.ring.bytes as u64,
         ring_dir: defaults.ring.name.as_ref().map(|_| absolute(&defaults.ring.dir)),
         umem_bytes: if xdp.is_some() { UMEM_BYTES } else { 0 },
+        runtime: Wishes {
+            fifo: match defaults.runtime.scheduler {
+                Scheduler::Other => None,
+                Scheduler::Fifo(priority) => Some(priority),
+            },
+            locks_memory: defaults.runtime.lock_memory,
+            hold_cpu_latency_us: defaults.runtime.hold_cpu_latency_us,
+        },
+        feed_interfaces,
     })
+}
+
+/// What `run` would start with, or its refusal.
+fn with_interface(config: &ApplianceConfig, named: Option<&str>) -> Result<ApplianceConfig, Failure> {
+    let mut config = config.clone();
+    if let Some(named) = named.filter(|_| config.nic != NicChoice::Udp) {
+        let xdp =
+            config.xdp.get_or_insert_with(|| XdpSettings { interface: named.to_owned(), ..XdpSettings::default() });
+        if xdp.interface != named {
+            return Err(Failure::usage(format!("--interface {named}: the file names {}", xdp.interface)));
+        }
+    }
+    config.validate().map_err(Failure::usage)?;
+    Ok(config)
+}
+
+/// Which interface has which address. Of another box nothing is known about addresses.
+struct Addresses(Option<Vec<InterfaceInfo>>);
+
+impl Addresses {
+    fn of(root: &Root) -> Addresses {
+        Addresses(root.is_live().then(InterfaceInfo::all).and_then(Result::ok))
+    }
+
+    fn find(&self, ip: Ipv4Addr) -> Option<&InterfaceInfo> {
+        let has = |info: &&InterfaceInfo| {
+            info.addresses.iter().any(|address| address.ip == ip) || info.is_loopback && ip.is_loopback()
+        };
+        self.0.iter().flatten().find(has)
+    }
+
+    /// The name of the interface with the address that `key` of the file has, if that is one interface's.
+    ///
+    /// # Errors
+    /// The box has no such address: `run` could not bind to it.
+    fn owner(&self, ip: Ipv4Addr, key: &str) -> Result<Option<String>, Failure> {
+        let found = self.find(ip).map(|info| info.name.clone());
+        // A box may be told to take addresses that no interface has.
+        if found.is_none() && self.0.is_some() && !ip.is_unspecified() && UdpSocket::bind((ip, 0)).is_err() {
+            return Err(Failure::usage(format!(
+                "{key} {ip} is no address of this box: ip -4 addr shows those that are"
+            )));
+        }
+        Ok(found)
+    }
+}
+
+/// The interfaces by which feeds and events leave, but for loopback.
+fn feed_interfaces(
+    addresses: &Addresses,
+    config: &ApplianceConfig,
+    clients: &Option<String>,
+) -> Result<Option<Vec<String>>, Failure> {
+    let (feed, events) = (config.feed.as_ref(), config.events.as_ref());
+    let repairs = [
+        ("[feed] repair", feed.and_then(|feed| feed.repair)),
+        ("[events] repair", events.and_then(|events| events.repair)),
+    ];
+    for (key, at) in repairs {
+        at.map(|at| addresses.owner(*at.ip(), key)).transpose()?;
+    }
+    let by = [
+        ("[feed] interface", feed.map(|feed| feed.interface)),
+        ("[events] interface", events.map(|events| events.interface)),
+    ];
+    let mut names = Vec::new();
+    for (key, ip) in by.into_iter().filter_map(|(key, ip)| Some((key, ip?))) {
+        // Where none is named the kernel takes the one of its routes: as a rule the clients', too.
+        let name = if ip.is_unspecified() { clients.clone() } else { addresses.owner(ip, key)? };
+        names.extend(name.filter(|name| !ip.is_loopback() && !names.contains(name)));
+    }
+    Ok(addresses.0.as_ref().map(|_| names))
 }
 
 /// The cores that an appliance would find there.
@@ -82,19 +183,6 @@ fn assigned(plan: &CorePlan, usable: &[usize]) -> Vec<usize> {
     plan.assign(&all).unwrap_or(named)
 }
 
-/// The interface of the address where clients connect. Of another box nothing is known about addresses.
-fn interface_of(root: &Root, config: &ApplianceConfig) -> Option<String> {
-    if !root.is_live() || config.listen.ip().is_unspecified() {
-        return card(root);
-    }
-    let all = InterfaceInfo::all().ok()?;
-    let has = |info: &&InterfaceInfo| {
-        info.addresses.iter().any(|address| address.ip == *config.listen.ip())
-            || info.is_loopback && config.listen.ip().is_loopback()
-    };
-    all.iter().find(has).map(|info| info.name.clone())
-}
-
 /// The first interface with a card behind it that is up.
 pub fn card(root: &Root) -> Option<String> {
     let names = root.names("sys/class/net").ok()?;
@@ -107,7 +195,7 @@ pub fn card(root: &Root) -> Option<String> {
 }
 
 /// As mounts are named.
-fn absolute(dir: &Path) -> PathBuf {
+pub fn absolute(dir: &Path) -> PathBuf {
     let full = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     // What does not exist yet lies where the nearest directory above it leads.
     for above in full.ancestors() {

@@ -4,13 +4,13 @@ use super::report::{CoreReport, Report};
 use crate::Failure;
 use crate::demo::COLUMNS;
 use crate::hdr::Latency;
-use crate::out::say;
+use crate::out::{plain, say};
 
 /// Prints the cores that both have.
 pub fn print(earlier: &Report, now: &Report) -> Result<(), Failure> {
-    say!("\nbeside an earlier run: {}, {}", earlier.hostname, earlier.kernel)?;
+    say!("\nbeside an earlier run: {}, {}", plain(&earlier.hostname), plain(&earlier.kernel))?;
     for difference in differences(earlier, now) {
-        say!("differs        {difference}")?;
+        say!("differs        {}", plain(&difference))?;
     }
     for core in &now.cores {
         let Some(before) = earlier.cores.iter().find(|before| before.core == core.core) else {
@@ -18,9 +18,9 @@ pub fn print(earlier: &Report, now: &Report) -> Result<(), Failure> {
             continue;
         };
         say!("\ncore {}, µs {COLUMNS}", core.core)?;
-        for (name, before, after) in rows(before, core)? {
-            say!("{}", crate::demo::row(&format!("{name} then"), &before))?;
-            say!("{}", crate::demo::row(&format!("{name} now"), &after))?;
+        for ([then, now], before, after) in rows(before, core)? {
+            say!("{}", crate::demo::row(&format!("{then} then"), &before))?;
+            say!("{}", crate::demo::row(&format!("{now} now"), &after))?;
             say!("{}", ratios(&before, &after))?;
         }
         if core.gaps.is_some() && before.gaps.is_some() {
@@ -36,19 +36,37 @@ fn differences(earlier: &Report, now: &Report) -> Vec<String> {
     let both = [
         ("processor", earlier.cpu_model.clone(), now.cpu_model.clone()),
         ("way", earlier.way(), now.way()),
-        ("cores at the same time", earlier.together.to_string(), now.together.to_string()),
+        ("cores", order(earlier), order(now)),
         ("seconds", earlier.seconds.to_string(), now.seconds.to_string()),
     ];
     let different = both.into_iter().filter(|(_, then, now)| then != now);
     different.map(|(what, then, now)| format!("{what}: {then} then, {now} now")).collect()
 }
 
+/// How then and now are called, and both.
+type Row = ([&'static str; 2], Latency, Latency);
+
+/// Of one core there is no order.
+fn order(report: &Report) -> String {
+    match report.cores.len() {
+        ..2 => "one",
+        _ if report.together => "several at the same time",
+        _ => "several one after the other",
+    }
+    .to_owned()
+}
+
+/// What stands for waiting: of a thread that spins, and of one that sleeps.
+fn waits(core: &CoreReport) -> &'static str {
+    if core.gaps.is_some() { "waits" } else { "late" }
+}
+
 /// Percentiles of both, from their histograms: those in a file are for people and scripts.
-fn rows(before: &CoreReport, after: &CoreReport) -> Result<Vec<(&'static str, Latency, Latency)>, Failure> {
+fn rows(before: &CoreReport, after: &CoreReport) -> Result<Vec<Row>, Failure> {
     let of = |core: &CoreReport| core.histograms().map_err(Failure::failed);
     let ((waits_before, gaps_before), (waits_after, gaps_after)) = (of(before)?, of(after)?);
-    let gaps = gaps_before.zip(gaps_after).map(|(before, after)| ("gaps", before, after));
-    let waits = Some((if after.gaps.is_some() { "waits" } else { "late" }, waits_before, waits_after));
+    let gaps = gaps_before.zip(gaps_after).map(|(before, after)| (["gaps"; 2], before, after));
+    let waits = Some(([before, after].map(waits), waits_before, waits_after));
     let both = gaps.into_iter().chain(waits);
     Ok(both.map(|(name, before, after)| (name, Latency::of(&before), Latency::of(&after))).collect())
 }

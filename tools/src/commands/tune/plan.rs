@@ -16,7 +16,7 @@ use super::shown;
 use crate::Failure;
 use crate::args::TunePlanArgs;
 use crate::commands::doctor::plan as boxes;
-use crate::out::say;
+use crate::out::{plain, say};
 
 /// Where an appliance's file is expected, where none was named.
 const CONFIG: &str = "/etc/ticktape/appliance.toml";
@@ -48,11 +48,10 @@ impl Planned {
             )));
         }
         let (plan, cores) = match config {
-            Some(config) => (boxes::of(&root, Some(&config))?, None),
+            Some(config) => (boxes::of(&root, Some(&config), args.interface.as_deref())?, None),
             None => proposed(&root, args)?,
         };
-        let plan = Plan { interface: plan.interface.clone().or_else(|| args.interface.clone()), ..plan };
-        let facts = Facts::read(&root, plan.interface.as_deref(), &plan.directory);
+        let facts = plan.look(&root);
         plan.check(&facts).map_err(Failure::usage)?;
         let report = examine(&facts, &plan);
         let found = changes::propose(&root, &facts, &plan, &report, &selection);
@@ -95,7 +94,7 @@ impl Planned {
     }
 
     pub fn print(&self, args: &TunePlanArgs, files: &[ReviewFile]) -> Result<(), Failure> {
-        say!("{}", self.plan)?;
+        say!("{}", plain(&self.plan.to_string()))?;
         if let Some((cores, why)) = &self.cores {
             say!("\nfor the appliance's file\n  cores = \"{cores}\"")?;
             why.iter().try_for_each(|why| say!("  # {why}"))?;
@@ -117,7 +116,14 @@ impl Planned {
             say!("\nleft to a reboot or a person, the costliest first")?;
         }
         for Outcome { check, finding } in by_hand {
-            say!("  {:5} {:24} {}\n  {:30} > {}", finding.verdict, check.id, finding.read, "", finding.fix)?;
+            say!(
+                "  {:5} {:24} {}\n  {:30} > {}",
+                finding.verdict,
+                check.id,
+                plain(&finding.read),
+                "",
+                plain(&finding.fix)
+            )?;
         }
         match &args.out {
             Some(dir) => say!("\nto review, in {}", dir.display())?,
@@ -139,7 +145,7 @@ fn proposed(root: &Root, args: &TunePlanArgs) -> Result<(Plan, Cores), Failure> 
     let interface = args.interface.clone().or_else(|| boxes::card(root));
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("."));
     let mut config = ApplianceConfig::new(dir, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
-    let own = boxes::of(root, Some(&config))?;
+    let own = boxes::of(root, Some(&config), None)?;
     let facts = Facts::read(root, interface.as_deref(), &own.directory);
     let choice = cores::choose(&facts).map_err(Failure::usage)?;
     let built_in = CorePlan::for_cores(if choice.stages.is_empty() { own.critical.len() } else { choice.stages.len() });
@@ -150,6 +156,6 @@ fn proposed(root: &Root, args: &TunePlanArgs) -> Result<(Plan, Cores), Failure> 
     });
     let cores = CorePlan::new(slots.collect()).map_err(Failure::failed)?;
     config.cores = Some(cores.clone());
-    let plan = Plan { interface, ..boxes::of(root, Some(&config))? };
+    let plan = Plan { interface, ..boxes::of(root, Some(&config), None)? };
     Ok((plan, Some((cores, choice.why))))
 }

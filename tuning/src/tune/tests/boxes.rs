@@ -14,7 +14,7 @@ use crate::root::{Recording, Root};
 
 fn looked_at(recording: &Recording, plan: &Plan) -> (Root, Facts, Report) {
     let root = Root::recorded(recording.clone());
-    let facts = Facts::read(&root, plan.interface.as_deref(), &plan.directory);
+    let facts = plan.look(&root);
     let report = examine(&facts, plan);
     (root, facts, report)
 }
@@ -166,6 +166,14 @@ fn stages_get_cores_of_one_cache_near_the_devices_and_away_from_the_disks_interr
     assert_eq!(all["intel-tuned"].0, [4, 5, 6, 7], "isolated ones, on the devices' node");
     assert_eq!(all["intel-untuned"].0, [1, 2, 4, 6], "neither core 0 nor 3 and 5, where the disk's interrupts come");
     assert_eq!(all["guest"], (Vec::new(), false), "two cores: none to give away");
+    assert_eq!(all["container"], (Vec::new(), false), "two cores, and a share of time");
+    let unbound = fixture("container").with(&"== sys/fs/cgroup/cpu.max\nmax 100000\n".parse().unwrap());
+    let choice = |recording: &Recording| choose(&looked_at(recording, &plan()).1).unwrap();
+    assert_eq!(
+        choice(&unbound).stages,
+        Vec::<usize>::new(),
+        "core 0 is somebody else's: one of two is left for the rest"
+    );
     for (name, plan) in boxes() {
         let (stages, _) = &all[name];
         let (_, facts, _) = looked_at(&fixture(name), &plan);
@@ -245,6 +253,7 @@ fn each_setting_of_the_kernel_that_is_changed_outlives_a_reboot_by_the_profiles(
             proposed(&recording, &plan, &Selection::default()).iter().filter(|change| change.form != Form::Kept)
         {
             let name = match change.path.strip_prefix("proc/sys/") {
+                Some(name) if name.starts_with("net/ipv4/conf/") => name.to_owned(),
                 Some(name) => name.replace('/', "."),
                 None if change.path.ends_with("nr_hugepages") => "vm.nr_hugepages".to_owned(),
                 None => continue,
@@ -257,7 +266,7 @@ fn each_setting_of_the_kernel_that_is_changed_outlives_a_reboot_by_the_profiles(
     let profile = PROFILES[0].1;
     let keys = profile.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(" = "));
     let unseen: Vec<_> =
-        keys.map(|(key, _)| key.replace("@INTERFACE@", "eth1")).filter(|key| !seen.contains(key)).collect();
+        keys.map(|(key, _)| key.replace("@FEED_INTERFACE@", "eth1")).filter(|key| !seen.contains(key)).collect();
     assert!(unseen.is_empty(), "in the profile and never asked for: {unseen:?}");
 }
 
@@ -278,9 +287,47 @@ fn every_line_of_a_profile_has_its_reason() {
 }
 
 #[test]
+fn what_the_plan_asks_for_is_in_the_files_and_in_no_others() {
+    let rules = |plan: &Plan| {
+        let files = reviewed(&fixture("intel-tuned"), plan);
+        files.into_iter().find(|file| file.name.ends_with(".rules")).map(|file| file.text)
+    };
+    assert_eq!(rules(&plan()), None);
+    let runtime = crate::doctor::Wishes { hold_cpu_latency_us: Some(5), ..Default::default() };
+    let text = rules(&Plan { runtime, ..plan() }).unwrap();
+    assert!(text.contains("within 5 µs") && text.contains("KERNEL==\"cpu_dma_latency\""), "{text}");
+
+    let strict = "== proc/sys/net/ipv4/conf/eth2.5/rp_filter\n1\n== proc/sys/net/ipv4/conf/all/rp_filter\n0\n== sys/class/net/eth2.5/operstate\nup\n";
+    let feeds = Some(vec!["eth1".to_owned(), "eth2.5".to_owned()]);
+    let files =
+        reviewed(&fixture("intel-tuned").with(&strict.parse().unwrap()), &Plan { feed_interfaces: feeds, ..plan() });
+    let sysctl = &files.iter().find(|file| file.name.ends_with("sysctl.conf")).unwrap().text;
+    assert!(sysctl.contains("\nnet/ipv4/conf/eth1/rp_filter = 2\nnet/ipv4/conf/eth2.5/rp_filter = 2\n"), "{sysctl}");
+
+    let (everywhere, box_of_two) =
+        (Plan { critical: vec![0, 1], spinning: vec![0, 1], ..boxes()[5].1.clone() }, fixture("guest"));
+    for file in reviewed(&box_of_two, &everywhere) {
+        assert!(!file.text.contains("isolcpus=") && !file.text.contains("nohz_full="), "{}", file.text);
+    }
+    let units = reviewed(&fixture("intel-tuned"), &plan());
+    let unit = &units.iter().find(|file| file.name == "ticktape.service").unwrap().text;
+    assert!(
+        unit.contains("AmbientCapabilities=CAP_NET_RAW CAP_NET_ADMIN CAP_BPF CAP_PERFMON CAP_SYS_NICE CAP_IPC_LOCK")
+    );
+}
+
+#[test]
 fn systemd_takes_the_units() {
     let dir = tempfile::tempdir().unwrap();
-    for ReviewFile { name, text } in reviewed(&fixture("intel-untuned"), &plan()) {
+    let awkward = Plan { directory: PathBuf::from("/data/a b%c$d"), ..plan() };
+    let (_, facts, report) = looked_at(&fixture("intel-untuned"), &awkward);
+    let selection = Selection::default();
+    let config = "/etc/ticktape/a b%c$d.toml";
+    for ReviewFile { name, text } in files(&Subject { config, ..subject(&facts, &awkward, &report, &selection) }) {
+        if name == "ticktape.service" {
+            assert!(text.contains(" run --config \"/etc/ticktape/a b%%c$$d.toml\"\n"), "{text}");
+            assert!(text.contains("\nReadWritePaths=\"/data/a b%%c$d\" /dev/shm\n"), "{text}");
+        }
         if name.contains(".service") {
             let at = dir.path().join(name);
             fs::create_dir_all(at.parent().unwrap()).unwrap();
