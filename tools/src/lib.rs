@@ -20,6 +20,7 @@
 //! | `service` | a service with its type erased, as the commands see it |
 //! | `commands` | one command each |
 //! | `demo` | the demo's three processes |
+//! | `out_file` | results in files, which stay what they are |
 //! | [`hdr`] | histograms as files that other programs read |
 //! | `load` | open-loop load over the client link |
 //! | `plots` | curves as SVG and PNG; needs the feature of that name |
