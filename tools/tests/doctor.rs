@@ -243,3 +243,20 @@ fn a_recording_is_judged_for_the_directory_that_it_was_made_for() {
     );
     assert_eq!(verdicts(&found(&[]))["disk-scheduler"], "can't tell");
 }
+
+#[test]
+fn what_stands_in_a_recording_commands_no_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("box.txt");
+    let text = fs::read_to_string(fixture("intel-untuned")).unwrap();
+    let path = "cpufreq/scaling_governor\n";
+    let at = text.find(path).unwrap() + path.len();
+    fs::write(&file, format!("{}\u{1b}]0;x\u{7}{}", &text[..at], &text[at..])).unwrap();
+    let config = config(dir.path(), SPINNING, "eth1");
+    for command in [&["doctor", "--all"][..], &["tune", "plan"]] {
+        let more = ["--root", file.to_str().unwrap(), "--config", config.to_str().unwrap()];
+        let output = ticktape(&[command, &more].concat());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("]0;x") && !text.contains(['\u{1b}', '\u{7}']), "{text}");
+    }
+}

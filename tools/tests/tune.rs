@@ -266,3 +266,29 @@ fn files_that_somebody_edited_are_not_written_over_and_nothing_is_changed_before
     assert!(code == 2 && error.contains("target"), "{error}");
     assert!(laid.tree() == before && !laid.path("state").exists());
 }
+
+#[test]
+fn what_is_gone_or_was_sent_elsewhere_is_not_as_before() {
+    let laid = Laid::out("intel-untuned");
+    let config = laid.config(SPINNING, "eth1");
+    assert_eq!(
+        laid.tune("apply", &["--config", &config, "--only", "memory-thp,interrupts-nic"]).status.code(),
+        Some(0)
+    );
+    fs::remove_file(laid.path("box").join(THP)).unwrap();
+    // As an interrupt that came leaves it; no kernel is here to move it back.
+    let text = fs::read_to_string(laid.path("state/tune.undo")).unwrap();
+    let mask = text.lines().find_map(|line| line.strip_prefix("== ").filter(|path| path.ends_with("_list"))).unwrap();
+    let effective = mask.replace("smp_affinity", "effective_affinity");
+    assert!(text.contains("\nwent "), "{text}");
+    fs::write(laid.path("box").join(effective), "0\n").unwrap();
+    let undone = laid.tune("undo", &["--json"]);
+    let (code, error) = said(&undone);
+    assert!(code == 1 && error.contains("1 setting is not there any more"), "{error}");
+    let undone = json(&undone);
+    assert_eq!(
+        (&undone["gone"][0], &undone["elsewhere"][0]["path"]),
+        (&format!("/{THP}").into(), &format!("/{mask}").into())
+    );
+    assert_eq!((&undone["elsewhere"][0]["now"], &undone["unremoved"]), (&"0".into(), &Value::Null));
+}

@@ -188,7 +188,7 @@ fn print_undone(undone: &Undone) -> Result<(), Failure> {
              moved. By hand: write {before} there, wait until one has come, and write the old mask again"
         )?;
     }
-    say!("{} given back, {} as before", settings(undone.restored.len(), "is", "are"), undone.untouched.len())
+    say!("{} given back, {} were as before", settings(undone.restored.len(), "is", "are"), undone.untouched.len())
 }
 
 /// `1 setting is`, `2 settings are`.

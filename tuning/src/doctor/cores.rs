@@ -288,7 +288,7 @@ fn kernel_threads(facts: &Facts, plan: &Plan) -> Known<Finding> {
     )
 }
 
-fn tickless(plan: &Plan, found: &[usize], what: &str) -> Known<Finding> {
+fn tickless(facts: &Facts, plan: &Plan, found: &[usize], what: &str) -> Known<Finding> {
     if plan.spinning.is_empty() {
         return not_applicable("no stage spins");
     }
@@ -297,15 +297,18 @@ fn tickless(plan: &Plan, found: &[usize], what: &str) -> Known<Finding> {
     if lacking.is_empty() {
         return ok(read);
     }
+    if without(facts.cores.online.as_deref().unwrap_or_default(), &plan.spinning).is_empty() {
+        return warn(read, "let fewer threads spin: a core has to be left that does it for the others");
+    }
     warn(read, format!("kernel command line: {what}={}", pin::list(&sorted(plan.spinning.clone()))))
 }
 
 fn nohz_full(facts: &Facts, plan: &Plan) -> Known<Finding> {
-    tickless(plan, known(&facts.cores.nohz_full)?, "nohz_full")
+    tickless(facts, plan, known(&facts.cores.nohz_full)?, "nohz_full")
 }
 
 fn rcu(facts: &Facts, plan: &Plan) -> Known<Finding> {
-    tickless(plan, known(&facts.cores.rcu_nocbs)?, "rcu_nocbs")
+    tickless(facts, plan, known(&facts.cores.rcu_nocbs)?, "rcu_nocbs")
 }
 
 fn real_time(facts: &Facts, plan: &Plan) -> Known<Finding> {

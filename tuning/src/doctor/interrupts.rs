@@ -182,7 +182,7 @@ fn irqbalance(facts: &Facts, plan: &Plan) -> Known<Finding> {
     }
 }
 
-fn open_to(plan: &Plan, cores: &[usize], what: &str, fix: &str) -> Known<Finding> {
+fn open_to(facts: &Facts, plan: &Plan, cores: &[usize], what: &str, fix: &str) -> Known<Finding> {
     if plan.spinning.is_empty() {
         return not_applicable("no stage spins");
     }
@@ -190,18 +190,18 @@ fn open_to(plan: &Plan, cores: &[usize], what: &str, fix: &str) -> Known<Finding
     if open.is_empty() {
         ok(format!("{what}: {}", named(cores)))
     } else {
-        warn(format!("{what}: {}", named(cores)), fix)
+        warn(format!("{what}: {}", named(cores)), if elsewhere(facts, plan).is_some() { fix } else { NO_CORE })
     }
 }
 
 fn default(facts: &Facts, plan: &Plan) -> Known<Finding> {
     let fix = "write a mask without them to /proc/irq/default_smp_affinity; irqaffinity= does so from the start";
-    open_to(plan, known(&facts.interrupts.default)?, "new ones may go to", fix)
+    open_to(facts, plan, known(&facts.interrupts.default)?, "new ones may go to", fix)
 }
 
 fn workqueues(facts: &Facts, plan: &Plan) -> Known<Finding> {
     let fix = "write a mask without them to /sys/devices/virtual/workqueue/cpumask";
-    open_to(plan, known(&facts.interrupts.workqueues)?, "work may run on", fix)
+    open_to(facts, plan, known(&facts.interrupts.workqueues)?, "work may run on", fix)
 }
 
 fn steering(facts: &Facts, plan: &Plan) -> Known<Finding> {

@@ -433,7 +433,9 @@ fn where_no_core_is_left_no_command_is_made_of_none() {
         let report = examine(&plan.look(&root), &plan);
         for Outcome { check, finding } in report.outcomes() {
             assert!(!finding.fix.contains("  ") && !finding.fix.contains("echo >"), "{name} {}: {finding:?}", check.id);
-            assert!(!finding.fix.contains("isolcpus=managed_irq,domain"), "{name} {}: {finding:?}", check.id);
+            for impossible in ["isolcpus=managed_irq,domain", "nohz_full=", "rcu_nocbs=", "a mask without them"] {
+                assert!(!finding.fix.contains(impossible), "{name} {}: {finding:?}", check.id);
+            }
         }
     }
     let isolated = found("cores-isolated", "== sys/devices/system/cpu/isolated\n5-7\n");

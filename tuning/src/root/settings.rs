@@ -126,7 +126,7 @@ impl Settings for DirectorySettings {
 
 /// It may be opened to be written to, and the kernel takes nothing: so it is with interrupts that it places itself.
 fn refused(path: &str) -> Unread {
-    let managed = if path.starts_with("proc/irq/") { ": the kernel, or its driver, places it itself" } else { "" };
+    let managed = if path.starts_with("proc/irq/") { ": it places this interrupt by itself" } else { "" };
     Unread { path: path.to_owned(), why: Why::Failed(format!("the kernel refuses the value{managed}")) }
 }
 

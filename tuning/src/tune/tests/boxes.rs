@@ -317,6 +317,21 @@ fn what_the_plan_asks_for_is_in_the_files_and_in_no_others() {
 }
 
 #[test]
+fn an_appliance_that_does_not_start_is_not_started_for_ever() {
+    let unit = PROFILES.iter().find(|(name, _)| *name == "ticktape.service").unwrap().1;
+    let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).unwrap();
+    let number = |key: &str| value(key).parse::<u64>().unwrap();
+    assert!(
+        number("RestartSec") * number("StartLimitBurst") < number("StartLimitIntervalSec"),
+        "the limit is never met"
+    );
+    // What the commands' exit code for a mistake in what was asked is.
+    assert_eq!(value("RestartPreventExitStatus"), "2");
+    let tune = PROFILES.iter().find(|(name, _)| *name == "ticktape-tune.service").unwrap().1;
+    assert!(tune.contains("\nAfter=network-online.target\n") && tune.contains("\nWants=network-online.target\n"));
+}
+
+#[test]
 fn systemd_takes_the_units() {
     let dir = tempfile::tempdir().unwrap();
     let awkward = Plan { directory: PathBuf::from("/data/a b%c$d"), ..plan() };
