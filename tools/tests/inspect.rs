@@ -9,18 +9,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use journals::{CounterLog, flip, on, three_segments};
+use ticktape::payload::EpochChange;
 use ticktape::{Frame, Kind, Seq, Timestamp};
 use ticktape_core::frame;
 use ticktape_journal::{FileDisk, Journal, JournalConfig, names};
 
 /// Appends ten frames to a segment of their own. Closes cleanly, or not.
 fn write(dir: &Path, cleanly: bool) {
+    let frame = |n| if n % 2 == 0 { (Kind::Tick, Vec::new()) } else { (Kind::Input, b"no command".to_vec()) };
+    write_all(dir, (1..=10).map(frame), cleanly);
+}
+
+/// Appends frames of these kinds and payloads.
+fn write_all(dir: &Path, frames: impl Iterator<Item = (Kind, Vec<u8>)>, cleanly: bool) {
     let config = JournalConfig { segment_bytes: 64 << 10, commit_bytes_max: 4096, ..JournalConfig::default() };
     let (mut journal, _) = Journal::open(FileDisk::new(), dir, config).unwrap();
-    for _ in 0..10 {
-        let seq = journal.appended().next();
-        let kind = if seq.0.is_multiple_of(2) { Kind::Tick } else { Kind::Input };
-        let payload: &[u8] = if kind == Kind::Tick { b"" } else { b"no command" };
+    for (kind, payload) in frames {
+        let (seq, payload) = (journal.appended().next(), &payload[..]);
         let mut bytes = Vec::new();
         Frame { seq, timestamp: Timestamp(seq.0), stream_id: 1, kind, payload }.append_to(&mut bytes);
         bytes.resize(frame::padded(bytes.len()), 0);
@@ -127,6 +132,29 @@ fn a_script_reads_what_people_read_and_snapshots_with_it() {
     assert!(gap.complaint(1).contains("seq 13 to 24"), "{}", gap.errors);
     assert_eq!(gap.json()["gaps"], serde_json::json!([{"from": 13, "to": 24}]));
     assert_eq!(gap.json()["sound"], false);
+}
+
+#[test]
+fn who_led_is_told_by_the_numbers_that_a_conflict_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let change = |epoch, reign, previous_reign| {
+        let change = EpochChange { epoch, schema_version: 1, service_name: "counter", reign, previous_reign };
+        (Kind::EpochChange, change.encode())
+    };
+    let frames = [change(1, 0, 0), (Kind::Tick, Vec::new()), change(2, 0xabc, 0), change(4, 0xdef, 0xabc)];
+    write_all(dir.path(), frames.into_iter(), true);
+    let (_, out, _) = told(dir.path());
+    let told: Vec<&str> = out.lines().filter(|line| line.starts_with("epoch ")).collect();
+    let wanted = [
+        "epoch 1 from seq 1 on: reign unknown",
+        "epoch 2 from seq 3 on: reign 0000000000000abc",
+        "epoch 4 from seq 4 on: reign 0000000000000def, after reign 0000000000000abc",
+    ];
+    assert_eq!(told, wanted, "{out}");
+    let json = on("inspect", dir.path(), &["--json"]).json();
+    let last =
+        serde_json::json!({"seq": 4, "epoch": 4, "reign": "0000000000000def", "previous_reign": "0000000000000abc"});
+    assert_eq!((json["reigns"].as_array().unwrap().len(), &json["reigns"][2]), (3, &last));
 }
 
 #[test]

@@ -43,12 +43,16 @@ pub struct FetchConfig {
     pub message_bytes_max: usize,
     /// The largest snapshot file taken, in bytes.
     pub snapshot_bytes_max: u64,
-    /// How long a server may take for each whole message.
+    /// How long a server may take to say on a connection that it serves, or why not. It knows that without looking anything up, so that
+    /// one which hangs is soon told from one that works.
+    pub welcome_timeout_ns: u64,
+    /// How long it may take for each whole message after that.
     pub answer_timeout_ns: u64,
 }
 
 impl FetchConfig {
-    /// From `wanted` on, frames rather than snapshots, messages of 256 KiB, snapshots of up to 1 TiB, answers within 10 s.
+    /// From `wanted` on, frames rather than snapshots, messages of 256 KiB, snapshots of up to 1 TiB, the first answer
+    /// within 2 s, others within 10 s.
     pub fn new(stream: u32, service_name: &str, schema_version: u32, wanted: Seq) -> Self {
         FetchConfig {
             stream,
@@ -61,6 +65,7 @@ impl FetchConfig {
             snapshot_max: Seq::MAX,
             message_bytes_max: 256 << 10,
             snapshot_bytes_max: 1 << 40,
+            welcome_timeout_ns: 2_000_000_000,
             answer_timeout_ns: 10_000_000_000,
         }
     }
@@ -189,7 +194,9 @@ impl Fetch {
 
     fn hello(&mut self, now: Nanos, out: &mut Vec<u8>) {
         self.state = State::Waiting;
-        self.deadline = Some(now.saturating_add(self.config.answer_timeout_ns));
+        let FetchConfig { welcome_timeout_ns, answer_timeout_ns, .. } = self.config;
+        let timeout_ns = if self.welcome.is_none() { welcome_timeout_ns } else { answer_timeout_ns };
+        self.deadline = Some(now.saturating_add(timeout_ns));
         let part = self.snapshot.map(|(begin, bytes)| Part { seq: begin.seq, header_crc: begin.header_crc, bytes });
         let FetchConfig { stream, schema_version, log_id, replay_max, message_bytes_max, .. } = self.config;
         let hello = Hello {

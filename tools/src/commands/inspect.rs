@@ -5,6 +5,8 @@
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
+use ticktape::payload::EpochChange;
+use ticktape::{Frame, Kind};
 use ticktape_journal::inspect::Fact;
 
 use crate::Failure;
@@ -40,7 +42,38 @@ struct Json<'a> {
     last_seq: Option<u64>,
     durable_seq: u64,
     sealed_seq: Option<u64>,
+    reigns: &'a [BegunReign],
     snapshots: Vec<SnapshotJson>,
+}
+
+/// Who led, from which frame on: what a conflict between two copies of a journal is named by.
+#[derive(Serialize)]
+struct BegunReign {
+    seq: u64,
+    epoch: u64,
+    /// None where the log was written before there were such numbers.
+    reign: Option<String>,
+    previous_reign: Option<String>,
+}
+
+impl BegunReign {
+    fn of(frame: &Frame<'_>) -> Option<Self> {
+        let change = EpochChange::decode(frame.payload).filter(|_| frame.kind == Kind::EpochChange)?;
+        let known = |reign: u64| (reign != 0).then(|| format!("{reign:016x}"));
+        Some(BegunReign {
+            seq: frame.seq.0,
+            epoch: change.epoch,
+            reign: known(change.reign),
+            previous_reign: known(change.previous_reign),
+        })
+    }
+
+    fn line(&self) -> String {
+        let BegunReign { seq, epoch, reign, previous_reign } = self;
+        let reign = reign.as_deref().unwrap_or("unknown");
+        let after = previous_reign.as_ref().map_or_else(String::new, |before| format!(", after reign {before}"));
+        format!("epoch {epoch} from seq {seq} on: reign {reign}{after}")
+    }
 }
 
 pub fn run(args: &InspectArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
@@ -53,7 +86,11 @@ pub fn run(args: &InspectArgs, services: &[Box<dyn AnyService>]) -> Result<(), F
     if let Some(line) = live.map_or(Some(MAYBE_LIVE), |live| live.then_some(LIVE)).filter(|_| !args.json) {
         printer.line(format_args!("{line}"));
     }
+    let mut reigns = Vec::new();
     let mut survey = survey(args, &mut |fact| {
+        if let Fact::Frame { frame, .. } = fact {
+            reigns.extend(BegunReign::of(frame));
+        }
         if !args.json && (args.frames || !matches!(fact, Fact::Frame { .. })) {
             printer.fact(fact, service);
         }
@@ -64,8 +101,9 @@ pub fn run(args: &InspectArgs, services: &[Box<dyn AnyService>]) -> Result<(), F
     let depth = if args.deep { Depth::Whole } else { Depth::Header };
     let snapshots = snapshots::look(&args.path, depth)?;
     if args.json {
-        printer.line(format_args!("{}", json(args, live, &survey, &snapshots)?));
+        printer.line(format_args!("{}", json(args, live, &survey, &reigns, &snapshots)?));
     } else {
+        reigns.iter().for_each(|reign| printer.line(format_args!("{}", reign.line())));
         snapshots.iter().for_each(|snapshot| printer.line(format_args!("{}", snapshot.line(depth))));
         printer.line(format_args!("{}", last_line(&survey)));
     }
@@ -91,6 +129,7 @@ fn json(
     args: &InspectArgs,
     live: Option<bool>,
     survey: &Survey,
+    reigns: &[BegunReign],
     snapshots: &[SnapshotFile],
 ) -> Result<String, Failure> {
     let summary = &survey.summary;
@@ -110,6 +149,7 @@ fn json(
         last_seq: summary.last_seq.map(|seq| seq.0),
         durable_seq: summary.durable.0,
         sealed_seq: survey.sealed.map(|seq| seq.0),
+        reigns,
         snapshots: snapshots.iter().map(SnapshotFile::json).collect(),
     })
 }
