@@ -1,4 +1,5 @@
-//! Open files and locks, and the operations on names: the same for both backends, run in the caller's time.
+//! Open files and locks, and the operations on names, run in the caller's time: all of them where there is no ring, and with one those that no running
+//! log needs, or that wait for nothing.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
