@@ -133,6 +133,19 @@ fn without_a_file_cores_are_proposed_as_an_appliances_file_takes_them() {
 }
 
 #[test]
+fn a_share_of_time_leaves_nothing_to_spin_with_however_many_cores_there_are() {
+    let laid = Laid::out("intel-untuned");
+    let quota = laid.path("box/sys/fs/cgroup/cpu.max");
+    fs::create_dir_all(quota.parent().unwrap()).unwrap();
+    fs::write(quota, "150000 100000\n").unwrap();
+    let planned = json(&laid.tune("plan", &["--interface", "eth1", "--dir", "/data/journal", "--json"]));
+    let proposed = planned["proposed"].as_str().unwrap().to_owned();
+    assert_eq!(planned["spinning"], serde_json::json!([]), "{proposed}");
+    let taken = json(&laid.tune("plan", &["--config", &laid.config(&proposed, "eth1"), "--json"]));
+    assert_eq!(taken["spinning"], serde_json::json!([]), "{proposed}: as an appliance's file takes it");
+}
+
+#[test]
 fn what_a_box_can_not_have_is_refused_and_nothing_half_done() {
     let laid = Laid::out("intel-untuned");
     let before = laid.tree();

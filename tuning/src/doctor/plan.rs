@@ -37,6 +37,8 @@ pub struct Plan {
     pub ring_bytes: u64,
     /// Where its file is; `None` where it is in the process's own memory.
     pub ring_dir: Option<PathBuf>,
+    /// Where what it captures goes; `None` where it captures nothing.
+    pub capture_dir: Option<PathBuf>,
     /// Memory that a card reads and writes.
     pub umem_bytes: u64,
     /// What the kernel is asked for while it runs.

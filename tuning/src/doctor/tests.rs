@@ -26,6 +26,7 @@ pub(crate) fn plan() -> Plan {
         disk_bytes_min: 256 << 20,
         ring_bytes: 4 << 20,
         ring_dir: Some(PathBuf::from("/dev/shm")),
+        capture_dir: None,
         umem_bytes: 16 << 20,
         runtime: Wishes::default(),
         feed_interfaces: None,

@@ -3,6 +3,8 @@
 //!
 //! A paragraph of a profile ends its comment with the checks that ask for it, in parentheses. One without is always there.
 
+use std::path::Path;
+
 use super::changes::{Selection, others};
 use crate::doctor::network::feeds;
 use crate::doctor::{Plan, Report, Verdict, checks};
@@ -56,6 +58,8 @@ pub struct Subject<'a> {
     pub program: &'a str,
     /// The appliance's file.
     pub config: &'a str,
+    /// Where the names in that file that are not absolute begin.
+    pub working_directory: &'a str,
 }
 
 /// The files, but for those in which nothing would stand.
@@ -124,6 +128,17 @@ fn quoted(path: &str) -> String {
     if is_plain { path } else { format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\"")) }
 }
 
+/// Where the appliance writes: its journal, its ring and its metrics in shared memory, and what it captures.
+fn written(plan: &Plan) -> String {
+    let shm = Path::new("/dev/shm");
+    let others = [plan.ring_dir.as_deref(), plan.capture_dir.as_deref()].into_iter().flatten();
+    let mut paths = vec![&*plan.directory, shm];
+    for path in others.filter(|path| ![&*plan.directory, shm].contains(path)) {
+        paths.push(path);
+    }
+    paths.into_iter().map(|path| quoted(&path.display().to_string())).collect::<Vec<_>>().join(" ")
+}
+
 /// What stands for the names in profiles; `None` where this box or this plan has none.
 fn values(subject: &Subject<'_>) -> Vec<(&'static str, Option<String>)> {
     let Subject { facts, plan, .. } = subject;
@@ -152,6 +167,9 @@ fn values(subject: &Subject<'_>) -> Vec<(&'static str, Option<String>)> {
         ("@SOCKET_BUFFER_BYTES@", Some(plan.socket_buffer_bytes.to_string())),
         ("@CAPABILITIES@", Some(capabilities.to_owned())),
         ("@DIRECTORY@", Some(quoted(&plan.directory.display().to_string()))),
+        ("@WRITTEN@", Some(written(plan))),
+        // The one setting that takes all of its line for a path.
+        ("@WORKING_DIRECTORY@", Some(subject.working_directory.replace('%', "%%"))),
         ("@PROGRAM@", Some(quoted(subject.program))),
         // Among a program's arguments variables are looked for.
         ("@CONFIG@", Some(quoted(subject.config).replace('$', "$$"))),

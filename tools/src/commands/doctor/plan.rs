@@ -77,6 +77,7 @@ pub fn of(root: &Root, config: Option<&ApplianceConfig>, named: Option<&str>) ->
         disk_bytes_min: SEGMENTS * defaults.journal.segment_bytes as u64,
         ring_bytes: defaults.ring.bytes as u64,
         ring_dir: defaults.ring.name.as_ref().map(|_| absolute(&defaults.ring.dir)),
+        capture_dir: defaults.capture.as_ref().map(|capture| parent(&absolute(&capture.file))),
         umem_bytes: if xdp.is_some() { UMEM_BYTES } else { 0 },
         runtime: Wishes {
             fifo: match defaults.runtime.scheduler {
@@ -88,6 +89,11 @@ pub fn of(root: &Root, config: Option<&ApplianceConfig>, named: Option<&str>) ->
         },
         feed_interfaces,
     })
+}
+
+/// The directory that a file is in, or would be.
+fn parent(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(path).to_owned()
 }
 
 /// What `run` would start with, or its refusal.

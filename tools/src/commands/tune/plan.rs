@@ -82,6 +82,7 @@ impl Planned {
         let program = std::env::current_exe().map_err(Failure::failed)?.display().to_string();
         let config = args.config.as_ref().map_or(PathBuf::from(CONFIG), |path| path.clone());
         let config = std::path::absolute(config).map_err(Failure::failed)?.display().to_string();
+        let working_directory = std::env::current_dir().map_err(Failure::failed)?.display().to_string();
         Ok(review::files(&Subject {
             facts: &self.facts,
             plan: &self.plan,
@@ -90,6 +91,7 @@ impl Planned {
             answered: &answered,
             program: &program,
             config: &config,
+            working_directory: &working_directory,
         }))
     }
 
@@ -152,7 +154,8 @@ fn proposed(root: &Root, args: &TunePlanArgs) -> Result<(Plan, Cores), Failure> 
     let idle = if choice.may_spin { IdleStrategy::Spin } else { IdleStrategy::Backoff };
     let slots = built_in.slots().iter().enumerate().map(|(at, slot)| match choice.stages.get(at) {
         Some(&core) => CoreSlot { core: Some(core), idle: Some(idle), ..slot.clone() },
-        None => slot.clone(),
+        // Where nothing is given away nothing spins, however many cores an appliance would find.
+        None => CoreSlot { idle: Some(IdleStrategy::Backoff), ..slot.clone() },
     });
     let cores = CorePlan::new(slots.collect()).map_err(Failure::failed)?;
     config.cores = Some(cores.clone());

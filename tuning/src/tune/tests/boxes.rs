@@ -199,6 +199,7 @@ fn subject<'a>(facts: &'a Facts, plan: &'a Plan, report: &'a Report, selection: 
         answered: &[],
         program: "/bin/true",
         config: "/etc/ticktape/appliance.toml",
+        working_directory: "/etc/ticktape",
     }
 }
 
@@ -334,16 +335,22 @@ fn an_appliance_that_does_not_start_is_not_started_for_ever() {
 #[test]
 fn systemd_takes_the_units() {
     let dir = tempfile::tempdir().unwrap();
-    let awkward = Plan { directory: PathBuf::from("/data/a b%c$d"), ..plan() };
+    let capture_dir = Some(PathBuf::from("/data/captured here"));
+    let awkward = Plan { directory: PathBuf::from("/data/a b%c$d"), capture_dir, ..plan() };
     let (_, facts, report) = looked_at(&fixture("intel-untuned"), &awkward);
     let selection = Selection::default();
     let config = "/etc/ticktape/a b%c$d.toml";
-    for ReviewFile { name, text } in files(&Subject { config, ..subject(&facts, &awkward, &report, &selection) }) {
+    let working_directory = "/etc/a b%c";
+    for ReviewFile { name, text } in
+        files(&Subject { config, working_directory, ..subject(&facts, &awkward, &report, &selection) })
+    {
         if name == "ticktape.service" {
             assert!(text.contains(" run --config \"/etc/ticktape/a b%%c$$d.toml\"\n"), "{text}");
-            assert!(text.contains("\nReadWritePaths=\"/data/a b%%c$d\" /dev/shm\n"), "{text}");
+            assert!(text.contains("\nReadWritePaths=\"/data/a b%%c$d\" /dev/shm \"/data/captured here\"\n"), "{text}");
         }
         if name.contains(".service") {
+            let begins = text.contains("\nWorkingDirectory=/etc/a b%%c\n");
+            assert_eq!(begins, name.ends_with(".service"), "{name}: {text}");
             let at = dir.path().join(name);
             fs::create_dir_all(at.parent().unwrap()).unwrap();
             fs::write(at, text).unwrap();
