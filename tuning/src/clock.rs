@@ -17,7 +17,7 @@ pub fn realtime_ns() -> u64 {
 }
 
 /// Nanoseconds that the calling thread has run for: neither while others ran on its core, nor, where the guest's kernel is told, while the
-/// host had it. A system call of some 100 ns.
+/// host had it. A system call of some hundreds of ns.
 #[inline]
 pub fn thread_ns() -> u64 {
     read(ClockId::CLOCK_THREAD_CPUTIME_ID)

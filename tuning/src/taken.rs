@@ -1,7 +1,7 @@
 //! What the machine takes from a thread that never waits, while it works.
 //!
 //! A jitter baseline is another thread, at another time. This is the thread itself: the time that passed, less the time that it ran for. Looked
-//! at about each millisecond, that costs less than a thousandth of the core.
+//! at about each millisecond, that costs less than a thousandth of the core: 0.86 µs a look on the machine of README's figures.
 //!
 //! Invariant: a look in whose time the thread waited of its own accord (for a lock, a page or a file) takes nothing: that is not the machine's.
 

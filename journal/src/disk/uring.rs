@@ -266,7 +266,7 @@ impl UringDisk {
     }
 
     /// What a running log does to names and sizes: the kernel's workers do it, as it may have to wait for the disk to read the file
-    /// system's own blocks, or to discard those that are given back. Some hands back what has to be run in the caller's time.
+    /// system's own blocks, or to discard those that are given back. What has to be run in the caller's time is handed back.
     fn chore<'a>(&mut self, token: u64, op: Op<'a>) -> Option<Op<'a>> {
         let here = types::Fd(libc::AT_FDCWD);
         let (entry, holds) = match op {
