@@ -13,7 +13,7 @@
 
 mod cores;
 mod disk;
-mod interrupts;
+pub(crate) mod interrupts;
 mod kernel;
 mod limits;
 mod memory;

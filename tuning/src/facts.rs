@@ -3,7 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `cpu_list` | the kernel's ways to write sets of cores |
-//! | [`cores`] | topology, isolation, what this process may use, whose threads are where |
+//! | [`cores`], [`partitions`] | topology, isolation, what this process may use, whose threads are where |
 //! | [`interrupts`] | every interrupt: its name, where it goes, how often it came |
 //! | [`power`], [`memory`], [`kernel`] | settings, a core's or the box's |
 //! | [`network`], [`disk`] | the interface and the directory of a plan |
@@ -20,6 +20,7 @@ pub mod limits;
 pub mod memory;
 pub mod network;
 pub mod nodes;
+pub mod partitions;
 pub mod power;
 pub mod time;
 
@@ -77,6 +78,15 @@ impl Facts {
 /// A file that holds one number.
 fn number<T: std::str::FromStr>(root: &Root, path: &str) -> Known<T> {
     root.text(path).and_then(|text| parsed(path, &text))
+}
+
+/// A file that says 0 or 1.
+fn switch(root: &Root, path: &str) -> Known<bool> {
+    match root.text(path)?.as_str() {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        text => Err(Unread::malformed(path, format!("{:?} is neither 0 nor 1", short(text)))),
+    }
 }
 
 fn parsed<T: std::str::FromStr>(path: &str, text: &str) -> Known<T> {

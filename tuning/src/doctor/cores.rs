@@ -170,6 +170,14 @@ fn isolated(facts: &Facts, plan: &Plan) -> Known<Finding> {
         return ok(read);
     }
     let read = format!("{read}; stages spin on {}", pin::list(&lacking));
+    if without(&lacking, &facts.cores.partitioned).is_empty() {
+        return warn(
+            format!(
+                "{read}, whose cpuset partition is balanced: others are kept off, threads in it may be moved there"
+            ),
+            "echo isolated > /sys/fs/cgroup/…/cpuset.cpus.partition, of the appliance's cgroup",
+        );
+    }
     let rest = without(facts.cores.online.as_deref().unwrap_or_default(), &plan.spinning);
     if rest.is_empty() {
         return bad(read, "let fewer threads spin: with all cores isolated, nothing would be left for everybody else");

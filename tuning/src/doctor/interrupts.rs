@@ -1,7 +1,7 @@
 //! Who interrupts the plan's cores.
 
 use super::{Check, Cost, Finding, Group, Plan, bad, known, named, not_applicable, ok, warn};
-use crate::facts::cpu_list::{common, sorted, without};
+use crate::facts::cpu_list::{CoreSet, common, sorted, union, without};
 use crate::facts::interrupts::{Device, Interrupt};
 use crate::facts::{Facts, Known};
 use crate::pin;
@@ -72,15 +72,24 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
+/// The spinning cores that an interrupt strikes. What spins submits nothing to a disk but for the journaler to its own; nor does anybody
+/// where the scheduler puts nobody.
+pub(crate) fn struck(interrupt: &Interrupt, facts: &Facts, plan: &Plan) -> CoreSet {
+    let quiet = union(&plan.spinning, facts.cores.isolated.as_deref().unwrap_or_default());
+    let submits = if interrupt.is_of(&facts.disk.device) { plan.writing.as_slice() } else { &[] };
+    interrupt.strikes(&plan.spinning, &without(&quiet, submits))
+}
+
 /// The cores that a device's interrupts came to and still go to, the count there, and the number of the busiest.
 fn strikes<'a>(
     all: &'a [Interrupt],
     is_wanted: impl Fn(&Interrupt) -> bool,
+    facts: &Facts,
     plan: &Plan,
 ) -> Option<(Vec<usize>, u64, &'a Interrupt)> {
-    let struck = all.iter().filter(|interrupt| is_wanted(interrupt));
-    let struck: Vec<_> = struck
-        .map(|interrupt| (interrupt.strikes(&plan.spinning), interrupt))
+    let wanted = all.iter().filter(|interrupt| is_wanted(interrupt));
+    let struck: Vec<_> = wanted
+        .map(|interrupt| (struck(interrupt, facts, plan), interrupt))
         .filter(|(cores, _)| !cores.is_empty())
         .collect();
     let count = struck.iter().fold(0_u64, |sum, (cores, interrupt)| sum.saturating_add(interrupt.count(cores)));
@@ -104,7 +113,7 @@ fn of_device(facts: &Facts, plan: &Plan, device: &Device, what: &str) -> Known<F
         return not_applicable(format!("no interrupt is {what}'s by name"));
     }
     let goes_to = sorted(own.iter().filter_map(|interrupt| interrupt.goes_to.clone().ok()).flatten().collect());
-    match strikes(all, |interrupt| interrupt.is_of(device), plan) {
+    match strikes(all, |interrupt| interrupt.is_of(device), facts, plan) {
         None => ok(format!("{} interrupts of {what}, to {}", own.len(), named(&goes_to))),
         Some((cores, count, busiest)) => {
             let (number, name) = (busiest.number, &busiest.name);
@@ -150,7 +159,7 @@ fn other(facts: &Facts, plan: &Plan) -> Known<Finding> {
     let is_other = |interrupt: &Interrupt| {
         !interrupt.is_of(&facts.disk.device) && !nic.is_some_and(|device| interrupt.is_of(device))
     };
-    match strikes(known(&facts.interrupts.devices)?, is_other, plan) {
+    match strikes(known(&facts.interrupts.devices)?, is_other, facts, plan) {
         None => ok("none came to a spinning core to which it still goes"),
         Some((cores, count, busiest)) => warn(
             format!("{count} came to {}, most as {} ({})", named(&cores), busiest.number, busiest.name),

@@ -10,7 +10,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "memory-swap",
         group: Group::Memory,
-        wants: "no swap",
+        wants: "no swap, or none for the appliance's cgroup",
         why: "a page that was written out comes back from a disk, in the middle of whatever needs it",
         cost: Cost::Milliseconds,
         source: "kernel documentation, admin-guide/mm/concepts (reclaim)",
@@ -131,6 +131,9 @@ fn swap(facts: &Facts, _: &Plan) -> Known<Finding> {
     let fix = "swapoff -a, and no swap in /etc/fstab; or MemorySwapMax=0 for the appliance's unit";
     match (all, used) {
         (0, _) => ok("none"),
+        _ if facts.limits.is_kept_from_swap == Ok(true) => {
+            ok(format!("{}, of which the appliance's cgroup may take none and has none", size(all)))
+        }
         (_, 0) => warn(format!("{}, none of it used", size(all)), fix),
         _ => bad(format!("{} of {} used", size(used), size(all)), fix),
     }

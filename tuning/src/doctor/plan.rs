@@ -15,6 +15,8 @@ pub struct Plan {
     pub critical: Vec<usize>,
     /// Those of them that never give their core away.
     pub spinning: Vec<usize>,
+    /// Those whose thread writes to the disk: the journaler's.
+    pub writing: Vec<usize>,
     /// The interface, where there is one.
     pub interface: Option<String>,
     /// The port where clients connect; 0 is whichever is free.

@@ -15,6 +15,7 @@ pub(crate) fn plan() -> Plan {
     Plan {
         critical: vec![4, 5, 6],
         spinning: vec![4, 5, 6],
+        writing: vec![5],
         interface: Some("eth1".to_owned()),
         port: 7_001,
         bypass_queue: Some(0),
@@ -54,6 +55,7 @@ pub(crate) fn boxes() -> [(&'static str, Plan); 6] {
     let container = Plan {
         critical: vec![8, 9],
         spinning: Vec::new(),
+        writing: Vec::new(),
         interface: Some("eth0".to_owned()),
         bypass_queue: None,
         is_busy_polling: false,
@@ -292,6 +294,39 @@ fn where_the_ring_is_decides_what_gives_it_huge_pages() {
     assert_eq!(verdict(file, "[madvise]", "[deny]", "huge=always"), Verdict::Warn);
     assert_eq!(verdict(file, "[madvise]", "[force]", "huge=never"), Verdict::Ok);
     assert_eq!(verdict(Some("/data/rings"), "[madvise]", "[never]", "x"), Verdict::NotApplicable);
+}
+
+#[test]
+fn a_cgroup_that_is_kept_from_swap_has_no_harm_of_it() {
+    let swap = "== proc/meminfo\nSwapTotal: 8388604 kB\nSwapFree: 8380412 kB\n";
+    let with = |at: &str, max: &str, current: &str| {
+        let cgroup = format!(
+            "== sys/fs/cgroup{at}/memory.swap.max\n{max}\n== sys/fs/cgroup{at}/memory.swap.current\n{current}\n"
+        );
+        found("memory-swap", &format!("{swap}== proc/self/cgroup\n0::/a.slice/b.scope\n{cgroup}")).verdict
+    };
+    assert_eq!(with("/a.slice/b.scope", "0", "0"), Verdict::Ok);
+    assert_eq!(with("/a.slice", "0", "0"), Verdict::Ok, "a limit holds for all below it");
+    assert_eq!(with("/system.slice/ticktape.service", "0", "0"), Verdict::Ok);
+    assert_eq!(with("/c.slice", "0", "0"), Verdict::Bad, "somebody else's");
+    assert_eq!(with("/a.slice", "max", "0"), Verdict::Bad);
+    assert_eq!(with("/a.slice", "4096", "0"), Verdict::Bad);
+    assert_eq!(with("/a.slice", "0", "8192"), Verdict::Bad, "it is there already");
+    assert_eq!(with("/a.slice", "?", "0"), Verdict::Bad);
+}
+
+#[test]
+fn a_partition_isolates_as_the_command_line_does() {
+    let with = |kind: &str, cores: &str| {
+        let partition = format!(
+            "== sys/fs/cgroup/rt.slice/cpuset.cpus.partition\n{kind}\n== sys/fs/cgroup/rt.slice/cpuset.cpus.effective\n{cores}\n"
+        );
+        found("cores-isolated", &format!("== sys/devices/system/cpu/isolated\n\n{partition}")).verdict
+    };
+    assert_eq!(with("isolated", "4-7"), Verdict::Ok);
+    assert_eq!(with("root", "4-7"), Verdict::Warn);
+    assert_eq!(with("isolated", "4-5"), Verdict::Bad);
+    assert_eq!(with("member", "4-7"), Verdict::Bad);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::cpu_list::{self, CoreSet};
 use super::nodes::Nodes;
+use super::partitions::Partitions;
 use super::{Known, kernel::CommandLine, number};
 use crate::root::{Root, Unread};
 
@@ -50,6 +51,8 @@ pub struct Cores {
     pub present: Known<CoreSet>,
     /// Those kept free from the scheduler, by the command line or a cpuset partition.
     pub isolated: Known<CoreSet>,
+    /// Those of cpuset partitions that others are kept off, but whose own threads the scheduler moves about there.
+    pub partitioned: CoreSet,
     /// Those whose tick stops while one thread runs.
     pub nohz_full: Known<CoreSet>,
     /// Those whose RCU callbacks others run.
@@ -80,11 +83,15 @@ impl Cores {
             found => found,
         };
         let online = cpu_list::read_list(root, &format!("{cpu}/online"));
+        let partitions = Partitions::read(root);
         let nodes = Nodes::read(root);
         let places = online.iter().flatten().map(|&core| (core, Place::read(root, core, &nodes))).collect();
         Cores {
             present: cpu_list::read_list(root, &format!("{cpu}/present")),
-            isolated: cpu_list::read_list(root, &format!("{cpu}/isolated")).map(|cores| partitions(root, cores)),
+            partitioned: partitions.as_ref().map(|found| found.balanced.clone()).unwrap_or_default(),
+            // What sysfs has is the command line's alone.
+            isolated: cpu_list::read_list(root, &format!("{cpu}/isolated"))
+                .and_then(|cores| Ok(cpu_list::union(&cores, &partitions?.isolated))),
             rcu_nocbs: rcu_nocbs(command_line, &nohz_full, &online),
             nohz_full,
             allowed: allowed(root),
@@ -119,12 +126,6 @@ impl Place {
             node: nodes.of(core),
         }
     }
-}
-
-/// `isolated` of sysfs has the command line's cores; those of cpuset partitions stand in the root cgroup.
-fn partitions(root: &Root, isolated: CoreSet) -> CoreSet {
-    let more = cpu_list::read_list(root, "sys/fs/cgroup/cpuset.cpus.isolated").unwrap_or_default();
-    cpu_list::sorted([isolated, more].concat())
 }
 
 /// What `rcu_nocbs=` says; `nohz_full` implies it.

@@ -17,13 +17,40 @@ pub struct Interrupt {
     pub counts: BTreeMap<usize, u64>,
     /// The cores that it goes to now.
     pub goes_to: Known<CoreSet>,
+    /// The cores that it may go to; of a queue that the kernel gave to some cores, these.
+    pub may_go_to: Known<CoreSet>,
 }
 
 impl Interrupt {
-    /// Whether it ever came to one of `cores` to which it still goes.
-    pub fn strikes(&self, cores: &[usize]) -> CoreSet {
+    /// Those of `cores` to which it ever came and still goes. The interrupt of a disk's queue comes of what the queue's cores submit: so where
+    /// all of these are `quiet` and submit nothing, it came of the past alone.
+    pub fn strikes(&self, cores: &[usize], quiet: &[usize]) -> CoreSet {
+        if self.queue_cores().is_some_and(|own| !own.is_empty() && cpu_list::without(&own, quiet).is_empty()) {
+            return Vec::new();
+        }
         let here = self.goes_to.as_ref().map(|to| cpu_list::common(to, cores)).unwrap_or_default();
         here.into_iter().filter(|core| self.counts.get(core).is_some_and(|count| *count > 0)).collect()
+    }
+
+    /// The cores that share the queue of a disk that this is the interrupt of, as far as they run; `None` where it is of something else.
+    ///
+    /// The kernel shares out the cores among the queues of NVMe and of virtio's disks, and gives each queue's interrupt to its cores for
+    /// good. NVMe's queue 0 has commands of the driver alone, and goes anywhere; so do a card's, whose hash sends to any queue, and those
+    /// that several queues share.
+    pub fn queue_cores(&self) -> Option<CoreSet> {
+        let name = self.name.split_whitespace().last()?;
+        let numbered = |text: &str| text.parse::<u32>().ok();
+        let of_nvme = || {
+            let (disk, queue) = name.strip_prefix("nvme")?.split_once('q')?;
+            numbered(disk).and(numbered(queue)).filter(|queue| *queue > 0)
+        };
+        let of_virtio = || {
+            let (disk, queue) = name.strip_prefix("virtio")?.split_once("-req.")?;
+            numbered(disk).and(numbered(queue))
+        };
+        of_nvme().or_else(of_virtio)?;
+        let online: CoreSet = self.counts.keys().copied().collect();
+        Some(cpu_list::common(self.may_go_to.as_ref().ok()?, &online))
     }
 
     /// How often it came to `cores`.
@@ -85,7 +112,12 @@ impl Interrupts {
         let devices = root.kept("proc/interrupts", |line| is_wanted(line).then(|| line.to_owned()));
         let devices = devices.and_then(|text| parse(&text)).map(|mut found| {
             for interrupt in &mut found {
-                interrupt.goes_to = goes_to(root, interrupt.number);
+                interrupt.may_go_to = affinity(root, interrupt.number, "smp_affinity_list");
+                interrupt.goes_to = match affinity(root, interrupt.number, "effective_affinity_list") {
+                    // The cores that the kernel picked, or those that it may pick from where it does not say.
+                    Ok(cores) if !cores.is_empty() => Ok(cores),
+                    _ => interrupt.may_go_to.clone(),
+                };
             }
             found
         });
@@ -120,18 +152,13 @@ fn parse(text: &str) -> Known<Vec<Interrupt>> {
         let counts = cores.iter().map(|&core| Some((core, words.next()?.parse().ok()?))).collect::<Option<_>>()?;
         let name = words.collect::<Vec<_>>().join(" ");
         let goes_to = Err(Unread::malformed("proc/irq", "not asked"));
-        Some(Interrupt { number: number.trim().parse().ok()?, name, counts, goes_to })
+        Some(Interrupt { number: number.trim().parse().ok()?, name, counts, may_go_to: goes_to.clone(), goes_to })
     };
     Ok(lines.filter_map(interrupt).collect())
 }
 
-/// The cores that the kernel picked, or those that it may pick from where it does not say.
-fn goes_to(root: &Root, number: u32) -> Known<CoreSet> {
-    let asked = |file: &str| cpu_list::read_list(root, &format!("proc/irq/{number}/{file}"));
-    match asked("effective_affinity_list") {
-        Ok(cores) if !cores.is_empty() => Ok(cores),
-        _ => asked("smp_affinity_list"),
-    }
+fn affinity(root: &Root, number: u32, file: &str) -> Known<CoreSet> {
+    cpu_list::read_list(root, &format!("proc/irq/{number}/{file}"))
 }
 
 fn banned(root: &Root) -> Known<CoreSet> {
@@ -182,8 +209,38 @@ mod tests {
     fn only_those_that_came_and_still_go_there_strike() {
         let mut interrupt = parse(TEXT).unwrap().remove(0);
         interrupt.goes_to = Ok(vec![2, 3]);
-        assert_eq!(interrupt.strikes(&[0, 2, 3]), [2]);
+        assert_eq!(interrupt.strikes(&[0, 2, 3], &[]), [2]);
         interrupt.goes_to = Ok(vec![0]);
-        assert!(interrupt.strikes(&[2]).is_empty());
+        assert!(interrupt.strikes(&[2], &[]).is_empty());
+    }
+
+    #[test]
+    fn a_disks_queue_does_not_strike_where_nobody_submits() {
+        let of = |name: &str, may_go_to: &[usize]| Interrupt {
+            name: format!("IR-PCI-MSIX-0000:65:00.0 1-edge {name}"),
+            may_go_to: Ok(may_go_to.to_vec()),
+            goes_to: Ok(vec![2]),
+            ..parse(TEXT).unwrap().remove(0)
+        };
+        // Core 3 does not run: nothing is submitted there.
+        for (name, may_go_to, quiet, strikes) in [
+            ("nvme0q3", &[2][..], &[2][..], false),
+            ("nvme0q3", &[2, 3], &[2], false),
+            ("nvme0q3", &[0, 2], &[2], true),
+            ("nvme0q3", &[0, 2], &[0, 2], false),
+            ("nvme0q3", &[2], &[], true),
+            ("virtio1-req.2", &[2], &[2], false),
+            ("nvme0q0", &[2], &[2], true),
+            ("nvme0q0, nvme0q1", &[0, 2], &[2], true),
+            ("virtio1-virtqueues", &[2], &[2], true),
+            ("ice-eth1-TxRx-2", &[2], &[2], true),
+            ("virtio2-input.0", &[2], &[2], true),
+            ("mpt3sas0-msix2", &[2], &[2], true),
+        ] {
+            let found = of(name, may_go_to).strikes(&[0, 2], quiet);
+            assert_eq!(found, if strikes { vec![2] } else { Vec::new() }, "{name} {may_go_to:?} {quiet:?}");
+        }
+        let untold = Interrupt { may_go_to: Err(Unread::malformed("x", "y")), ..of("nvme0q3", &[]) };
+        assert_eq!((untold.queue_cores(), untold.strikes(&[2], &[2])), (None, vec![2]));
     }
 }

@@ -34,6 +34,8 @@ pub struct Limits {
     pub io_uring_disabled: Known<u64>,
     /// Bytes that its cgroup may take; `None` where there is no limit.
     pub cgroup_bytes_max: Known<Option<u64>>,
+    /// Whether the appliance's cgroup may have no page in swap: this process's, or that of its unit, where it runs.
+    pub is_kept_from_swap: Known<bool>,
     /// Whether it may say how fast cores are to wake up: write to `/dev/cpu_dma_latency`.
     pub may_hold_awake: Known<bool>,
 }
@@ -66,6 +68,7 @@ impl Limits {
             real_time_max: limit("Max realtime priority"),
             io_uring_disabled: number(root, "proc/sys/kernel/io_uring_disabled"),
             cgroup_bytes_max: cgroup_bytes_max(root),
+            is_kept_from_swap: is_kept_from_swap(root),
             may_hold_awake: root.may_hold_awake().map(|word| word == "yes"),
         }
     }
@@ -121,6 +124,21 @@ fn cgroup_bytes_max(root: &Root) -> Known<Option<u64>> {
     let first = above(&groups, Some("memory")).into_iter().map(|at| format!("{at}/memory.limit_in_bytes"));
     let limits = second.chain(first).filter_map(|path| root.text(&path).ok()?.parse::<u64>().ok());
     Ok(limits.filter(|bytes| *bytes < NONE).min())
+}
+
+/// Where systemd has the unit's cgroup.
+const UNIT: &str = "sys/fs/cgroup/system.slice/ticktape.service";
+
+fn is_kept_from_swap(root: &Root) -> Known<bool> {
+    let own = above(&cgroups(root)?, None);
+    for at in own.iter().map(String::as_str).chain([UNIT]) {
+        match number::<u64>(root, &format!("{at}/memory.swap.max")) {
+            // What was in swap before there was a limit stays there.
+            Ok(0) if matches!(number::<u64>(root, &format!("{at}/memory.swap.current")), Ok(0)) => return Ok(true),
+            _ => {}
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Which cores a box's topology offers to stages.
 //!
 //! Threads that spin want cores of their own: one hardware thread of a physical core each, within one last-level cache, on the node of card and
-//! disk, isolated where any are, never core 0, and never a core that the disk's interrupts come to. Everything else runs on the others: so where core 0 is
+//! disk, isolated where any are, never core 0, and never a core that the disk's interrupts come to of what others write. Everything else runs on the others: so where core 0 is
 //! not usable, another one is left. A cgroup's share of time leaves nothing to spin with.
 
 use std::collections::BTreeMap;
 
 use crate::facts::cpu_list::{CoreSet, common, sorted, union, without};
+use crate::facts::interrupts::Interrupt;
 use crate::facts::{Facts, Known};
 use crate::pin;
 use crate::root::Unread;
@@ -21,6 +22,8 @@ pub struct Choice {
     pub stages: CoreSet,
     /// Whether these may spin.
     pub may_spin: bool,
+    /// Those to which the disk's interrupts come of what they write themselves: who writes there does not spin.
+    pub own_queue: CoreSet,
     /// Why these, a line each.
     pub why: Vec<String>,
 }
@@ -37,7 +40,7 @@ pub fn choose(facts: &Facts) -> Known<Choice> {
         why.push(
             "the cgroup has a share of time, which a spinning thread would use up: no core is given away".to_owned(),
         );
-        return Ok(Choice { stages: Vec::new(), may_spin: false, why });
+        return Ok(Choice { stages: Vec::new(), may_spin: false, own_queue: Vec::new(), why });
     }
     // Where core 0 is somebody else's, as in a container, another one is left for all that is no stage.
     let first = match physical.first() {
@@ -54,7 +57,7 @@ pub fn choose(facts: &Facts) -> Known<Choice> {
             count(candidates.len()),
             first.first().copied().unwrap_or(0)
         ));
-        return Ok(Choice { stages: Vec::new(), may_spin: false, why });
+        return Ok(Choice { stages: Vec::new(), may_spin: false, own_queue: Vec::new(), why });
     }
     let disk = disk_cores(facts);
     let quiet = without(&candidates, &disk);
@@ -73,8 +76,15 @@ pub fn choose(facts: &Facts) -> Known<Choice> {
         (_, false) => candidates,
     };
     let stages = best_group(facts, &pool, &mut why);
+    let own_queue = common(&stages, &own_queues(facts));
+    if may_spin && !own_queue.is_empty() {
+        why.push(
+            "the disk has a queue for each core, whose interrupts come to who writes: so the journaler does not spin"
+                .to_owned(),
+        );
+    }
     why.push("one hardware thread of each physical core, and never core 0: that is the kernel's".to_owned());
-    Ok(Choice { stages, may_spin, why })
+    Ok(Choice { stages, may_spin, own_queue, why })
 }
 
 fn count(cores: usize) -> String {
@@ -110,12 +120,26 @@ fn physical(facts: &Facts, usable: &[usize]) -> CoreSet {
     usable.iter().filter(is_first).copied().collect()
 }
 
-/// Where the disk's interrupts came and still go.
-fn disk_cores(facts: &Facts) -> CoreSet {
+fn disk_interrupts(facts: &Facts) -> impl Iterator<Item = &Interrupt> {
     let all = facts.interrupts.devices.as_deref().unwrap_or_default();
+    all.iter().filter(|interrupt| interrupt.is_of(&facts.disk.device))
+}
+
+/// Where the disk's interrupts came and still go, but for those that come to a core of what it writes itself.
+fn disk_cores(facts: &Facts) -> CoreSet {
     let online = facts.cores.online.as_deref().unwrap_or_default();
-    let own = all.iter().filter(|interrupt| interrupt.is_of(&facts.disk.device));
-    sorted(own.flat_map(|interrupt| interrupt.strikes(online)).collect())
+    let isolated = facts.cores.isolated.as_deref().unwrap_or_default();
+    let is_struck = |core: &usize| {
+        let quiet = union(isolated, &[*core]);
+        disk_interrupts(facts).any(|interrupt| !interrupt.strikes(&[*core], &quiet).is_empty())
+    };
+    online.iter().copied().filter(is_struck).collect()
+}
+
+/// The cores to which the interrupt of the queue that they write to goes.
+fn own_queues(facts: &Facts) -> CoreSet {
+    let own = |interrupt: &Interrupt| Some(common(&interrupt.queue_cores()?, interrupt.goes_to.as_ref().ok()?));
+    sorted(disk_interrupts(facts).filter_map(own).flatten().collect())
 }
 
 /// The nodes that card and disk hang on, where they tell.

@@ -4,6 +4,7 @@
 
 use super::{Form, mask};
 use crate::doctor::Plan;
+use crate::doctor::interrupts::struck;
 use crate::doctor::network::feeds;
 use crate::facts::cpu_list::{common, list, without};
 use crate::facts::interrupts::Interrupt;
@@ -302,9 +303,9 @@ fn moved(of: &Situation<'_>, now: &[usize]) -> Option<Vec<usize>> {
 /// Those interrupts that `is_wanted` says and that strike spinning cores, with the others in place of these.
 fn interrupts(of: &Situation<'_>, is_wanted: impl Fn(&Interrupt) -> bool) -> Vec<Wanted> {
     let all = of.facts.interrupts.devices.as_deref().unwrap_or_default();
-    let struck =
-        all.iter().filter(|interrupt| is_wanted(interrupt) && !interrupt.strikes(&of.plan.spinning).is_empty());
-    let wanted = struck.filter_map(|interrupt| {
+    let striking =
+        all.iter().filter(|interrupt| is_wanted(interrupt) && !struck(interrupt, of.facts, of.plan).is_empty());
+    let wanted = striking.filter_map(|interrupt| {
         let path = format!("proc/irq/{}/smp_affinity_list", interrupt.number);
         let now = of.root.text(&path).ok().and_then(|text| list(&text).ok()).unwrap_or_default();
         Some((path, pin::list(&moved(of, &now)?)))

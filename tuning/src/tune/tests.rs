@@ -3,6 +3,7 @@
 mod boxes;
 mod interrupts;
 mod kill;
+mod queues;
 mod random;
 mod refusals;
 

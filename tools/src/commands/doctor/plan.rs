@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use ticktape::config::{ApplianceConfig, NicChoice, Scheduler, XdpSettings};
-use ticktape::pipeline::{CorePlan, IdleStrategy};
+use ticktape::pipeline::{CorePlan, IdleStrategy, StageName};
 use ticktape_nic::packet::InterfaceInfo;
 use ticktape_tuning::doctor::{Plan, Wishes};
 use ticktape_tuning::facts::cpu_list;
@@ -28,8 +28,11 @@ pub fn of(root: &Root, config: Option<&ApplianceConfig>, named: Option<&str>) ->
     let usable = usable(root)?;
     let cores = config.and_then(|config| config.cores.clone()).unwrap_or_else(|| CorePlan::for_cores(usable.len()));
     let idle = config.map_or(IdleStrategy::Auto, |config| config.idle);
-    let (mut critical, mut spinning) = (Vec::new(), Vec::new());
+    let (mut critical, mut spinning, mut writing) = (Vec::new(), Vec::new(), Vec::new());
     for (slot, core) in cores.slots().iter().zip(assigned(&cores, &usable)) {
+        if slot.stages.contains(&StageName::Journaler) {
+            writing.push(core);
+        }
         // More threads than cores share them; a core that is named twice is a mistake, which the plan's own check tells.
         if slot.core.is_none() && critical.contains(&core) {
             continue;
@@ -66,6 +69,7 @@ pub fn of(root: &Root, config: Option<&ApplianceConfig>, named: Option<&str>) ->
     Ok(Plan {
         critical,
         spinning,
+        writing,
         interface,
         port: defaults.listen.port(),
         bypass_queue: xdp.map(|xdp| xdp.queue),

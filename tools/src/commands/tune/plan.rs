@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 use ticktape::config::ApplianceConfig;
-use ticktape::pipeline::{CorePlan, CoreSlot, IdleStrategy};
+use ticktape::pipeline::{CorePlan, CoreSlot, IdleStrategy, StageName};
 use ticktape_tuning::doctor::{Outcome, Plan, Report, Verdict, examine};
 use ticktape_tuning::facts::Facts;
 use ticktape_tuning::root::{Root, Unread};
@@ -153,7 +153,11 @@ fn proposed(root: &Root, args: &TunePlanArgs) -> Result<(Plan, Cores), Failure> 
     let built_in = CorePlan::for_cores(if choice.stages.is_empty() { own.critical.len() } else { choice.stages.len() });
     let idle = if choice.may_spin { IdleStrategy::Spin } else { IdleStrategy::Backoff };
     let slots = built_in.slots().iter().enumerate().map(|(at, slot)| match choice.stages.get(at) {
-        Some(&core) => CoreSlot { core: Some(core), idle: Some(idle), ..slot.clone() },
+        Some(&core) => {
+            let is_struck = slot.stages.contains(&StageName::Journaler) && choice.own_queue.contains(&core);
+            let idle = if is_struck { IdleStrategy::Backoff } else { idle };
+            CoreSlot { core: Some(core), idle: Some(idle), ..slot.clone() }
+        }
         // Where nothing is given away nothing spins, however many cores an appliance would find.
         None => CoreSlot { idle: Some(IdleStrategy::Backoff), ..slot.clone() },
     });
