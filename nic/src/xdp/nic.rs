@@ -8,7 +8,7 @@ mod tx;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -48,6 +48,7 @@ struct Shared {
     _link: XdpLink,
     program: XdpProgram,
     sockets: Vec<Socket>,
+    sender: OwnedFd,
     /// Joined the groups, holds the port, and sends what has no next hop yet.
     companion: UdpSocket,
     _umem: Arc<Umem>,
@@ -56,9 +57,9 @@ struct Shared {
 impl Shared {
     fn statistics(&self) -> SocketStatistics {
         let mut sum = SocketStatistics::default();
-        for socket in &self.sockets {
+        for fd in self.sockets.iter().map(|socket| &socket.fd).chain([&self.sender]) {
             // Asked for by its size, which the open has seen to be known; there is no other way to fail.
-            if let Ok(statistics) = sys::statistics(socket.fd.as_fd()) {
+            if let Ok(statistics) = sys::statistics(fd.as_fd()) {
                 sum.add(&statistics);
             }
         }
@@ -120,8 +121,8 @@ impl XdpNic {
         let rx_frames = config.rx_frames as usize * config.queues.len();
         let bytes = (rx_frames + config.tx_frames as usize) * config.frame_bytes as usize;
         let umem = Umem::map(bytes).map_err(|error| XdpError::Umem { bytes, error })?;
-        let Bound { sockets, rx, tx, copying } = socket::open(config, interface.index, &umem)?;
-        let granted = Granted::ask(config, sockets[0].fd.as_fd(), &sockets);
+        let Bound { sockets, sender, rx, tx, copying } = socket::open(config, interface.index, &umem)?;
+        let granted = Granted::ask(config, sender.as_fd(), &sockets);
         for socket in &sockets {
             program.set_socket(socket.queue, socket.fd.as_fd()).map_err(XdpError::Program)?;
         }
@@ -129,7 +130,7 @@ impl XdpNic {
         let description = granted.describe(config, &interface, local, &link, &program, &copying, umem.pages());
         let origin = Origin { mac: interface.mac, address: SocketAddrV4::new(source, port) };
         let destinations = Destinations::open(config, &address_interface(config, &interface)?, origin)?;
-        let shared = Arc::new(Shared { _link: link, program, sockets, companion, _umem: umem.clone() });
+        let shared = Arc::new(Shared { _link: link, program, sockets, sender, companion, _umem: umem.clone() });
         let is_copy = matches!(copying, Copying::Copy(_));
         let pool = |at: usize, count| Frames::new(at as u64 * u64::from(config.frame_bytes), config.frame_bytes, count);
         let queues = rx

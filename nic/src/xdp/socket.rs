@@ -1,4 +1,4 @@
-//! One XDP socket a queue, all on one umem: made, bound and mapped.
+//! One XDP socket a queue that receives, and one that sends, all on one umem: made, bound and mapped.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -52,47 +52,48 @@ pub(super) enum Copying {
 /// Everything that opening the sockets gave.
 #[derive(Debug)]
 pub(super) struct Bound {
+    /// One a queue, which receives.
     pub(super) sockets: Vec<Socket>,
+    /// Sends, on the first queue. Another socket than the one that receives there: what the kernel writes to a socket as it delivers, on the
+    /// sender's core, would be fetched over by each send, and back.
+    pub(super) sender: OwnedFd,
     pub(super) rx: Vec<RxRings>,
     pub(super) tx: TxRings,
     pub(super) copying: Copying,
 }
 
-/// Opens a socket for each of the config's queues, in their order, and binds them to the interface of that index.
+/// Opens a socket for each of the config's queues, in their order, and one that sends, and binds them to the interface of that index.
 pub(super) fn open(config: &XdpConfig, ifindex: u32, umem: &Umem) -> Result<Bound, XdpError> {
-    let mut sockets = Vec::with_capacity(config.queues.len());
+    let mut sockets: Vec<Socket> = Vec::with_capacity(config.queues.len());
     let mut rx = Vec::with_capacity(config.queues.len());
-    let mut first: Option<(TxRings, Copying)> = None;
+    let mut first = None;
     for &queue in &config.queues {
         let socket = Socket { fd: sys::socket().map_err(socket_error)?, queue };
         let fd = socket.fd.as_fd();
-        let sends = first.is_none();
-        if sends {
+        let is_first = first.is_none();
+        if is_first {
             sys::register_umem(fd, umem.start(), umem.len(), config.frame_bytes)
                 .map_err(|error| XdpError::Umem { bytes: umem.len(), error })?;
-            set_ring(fd, "transmit", abi::XDP_TX_RING, config.tx_frames)?;
         }
-        let completions = if sends { config.tx_frames } else { COMPLETIONS_UNUSED };
+        let completions = if is_first { config.tx_frames } else { COMPLETIONS_UNUSED };
         set_ring(fd, "fill", abi::XDP_UMEM_FILL_RING, config.rx_frames)?;
         set_ring(fd, "completion", abi::XDP_UMEM_COMPLETION_RING, completions)?;
         set_ring(fd, "receive", abi::XDP_RX_RING, config.rx_frames)?;
-        let (rx_rings, tx_rings) = map_rings(fd, config, sends)?;
+        rx.push(map_rx(fd, config)?);
         let binder = Binder { config, ifindex, queue };
-        match &first {
-            None => {
-                let copying = binder.bind_first(fd)?;
-                first = tx_rings.map(|tx| (tx, copying));
-            }
-            Some(_) => {
-                let owner: &Socket = &sockets[0];
-                binder.bind(fd, 0, Some(owner.fd.as_fd())).map_err(|error| binder.error(error))?;
-            }
+        match sockets.first() {
+            // A queue's rings of frames are those of the socket that was bound to it first, whoever sends.
+            None => first = Some((map_completion(fd, config)?, binder.bind_first(fd)?)),
+            Some(owner) => binder.bind_beside(fd, owner)?,
         }
-        rx.push(rx_rings);
         sockets.push(socket);
     }
-    let (tx, copying) = first.expect("one queue at least, which is checked");
-    Ok(Bound { sockets, rx, tx, copying })
+    let (completion, copying) = first.expect("one queue at least, which is checked");
+    let sender = sys::socket().map_err(socket_error)?;
+    set_ring(sender.as_fd(), "transmit", abi::XDP_TX_RING, config.tx_frames)?;
+    let tx = TxRings { tx: map_tx(sender.as_fd(), config)?, completion };
+    Binder { config, ifindex, queue: sockets[0].queue }.bind_beside(sender.as_fd(), &sockets[0])?;
+    Ok(Bound { sockets, sender, rx, tx, copying })
 }
 
 fn socket_error(error: io::Error) -> XdpError {
@@ -107,23 +108,30 @@ fn set_ring(fd: BorrowedFd<'_>, ring: &'static str, option: i32, entries: u32) -
     sys::set_ring(fd, option, entries).map_err(|error| XdpError::Ring { ring, error })
 }
 
-fn map_rings(fd: BorrowedFd<'_>, config: &XdpConfig, sends: bool) -> Result<(RxRings, Option<TxRings>), XdpError> {
-    let of = |ring| move |error| XdpError::Ring { ring, error };
-    let offsets = sys::offsets(fd).map_err(of("any"))?;
+fn map_rx(fd: BorrowedFd<'_>, config: &XdpConfig) -> Result<RxRings, XdpError> {
+    let offsets = offsets(fd)?;
     let fill_at = abi::XDP_UMEM_PGOFF_FILL_RING as libc::off_t;
-    let completion_at = abi::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
-    let rx = RxRings {
-        rx: Consumer::map(fd, abi::XDP_PGOFF_RX_RING, &offsets.rx, config.rx_frames).map_err(of("receive"))?,
-        fill: Producer::map(fd, fill_at, &offsets.fr, config.rx_frames).map_err(of("fill"))?,
-    };
-    if !sends {
-        return Ok((rx, None));
-    }
-    let tx = TxRings {
-        tx: Producer::map(fd, abi::XDP_PGOFF_TX_RING, &offsets.tx, config.tx_frames).map_err(of("transmit"))?,
-        completion: Consumer::map(fd, completion_at, &offsets.cr, config.tx_frames).map_err(of("completion"))?,
-    };
-    Ok((rx, Some(tx)))
+    Ok(RxRings {
+        rx: Consumer::map(fd, abi::XDP_PGOFF_RX_RING, &offsets.rx, config.rx_frames).map_err(unmapped("receive"))?,
+        fill: Producer::map(fd, fill_at, &offsets.fr, config.rx_frames).map_err(unmapped("fill"))?,
+    })
+}
+
+fn map_completion(fd: BorrowedFd<'_>, config: &XdpConfig) -> Result<Consumer<u64>, XdpError> {
+    let at = abi::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
+    Consumer::map(fd, at, &offsets(fd)?.cr, config.tx_frames).map_err(unmapped("completion"))
+}
+
+fn map_tx(fd: BorrowedFd<'_>, config: &XdpConfig) -> Result<Producer<Descriptor>, XdpError> {
+    Producer::map(fd, abi::XDP_PGOFF_TX_RING, &offsets(fd)?.tx, config.tx_frames).map_err(unmapped("transmit"))
+}
+
+fn offsets(fd: BorrowedFd<'_>) -> Result<abi::xdp_mmap_offsets, XdpError> {
+    sys::offsets(fd).map_err(unmapped("any"))
+}
+
+fn unmapped(ring: &'static str) -> impl Fn(io::Error) -> XdpError {
+    move |error| XdpError::Ring { ring, error }
 }
 
 /// Binds one socket, with the patience that a queue just left by another wants.
@@ -158,6 +166,11 @@ impl Binder<'_> {
             Ok(false) => Ok(Copying::Copy(Some(io::Error::other("granted, but not done")))),
             Err(error) => Err(XdpError::Socket(error)),
         }
+    }
+
+    /// A further socket, on the umem of the first.
+    fn bind_beside(&self, fd: BorrowedFd<'_>, owner: &Socket) -> Result<(), XdpError> {
+        self.bind(fd, 0, Some(owner.fd.as_fd())).map_err(|error| self.error(error))
     }
 
     fn bind(&self, fd: BorrowedFd<'_>, flags: u16, umem_of: Option<BorrowedFd<'_>>) -> io::Result<()> {

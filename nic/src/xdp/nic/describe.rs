@@ -20,11 +20,10 @@ pub(super) struct Granted {
 }
 
 impl Granted {
-    /// Asks for it. Only the first socket sends.
-    pub(super) fn ask(config: &XdpConfig, first: BorrowedFd<'_>, sockets: &[Socket]) -> Granted {
+    /// Asks for it.
+    pub(super) fn ask(config: &XdpConfig, sender: BorrowedFd<'_>, sockets: &[Socket]) -> Granted {
         let all = |poll: BusyPoll| {
-            sockets.iter().try_for_each(|socket| {
-                let fd = socket.fd.as_fd();
+            sockets.iter().map(|socket| socket.fd.as_fd()).chain([sender]).try_for_each(|fd| {
                 sys::set_busy_poll(fd, abi::SO_PREFER_BUSY_POLL, u32::from(poll.prefer))?;
                 sys::set_busy_poll(fd, abi::SO_BUSY_POLL, poll.us)?;
                 sys::set_busy_poll(fd, abi::SO_BUSY_POLL_BUDGET, poll.budget)
@@ -35,7 +34,7 @@ impl Granted {
             tx_budget: config.tx_budget.map(|frames| {
                 // More than the ring holds is refused.
                 let frames = frames.min(config.tx_frames);
-                (frames, sys::set_tx_budget(first, frames))
+                (frames, sys::set_tx_budget(sender, frames))
             }),
         }
     }

@@ -126,7 +126,7 @@ impl XdpTx {
                 return;
             }
             self.statistics.kicks += 1;
-            let result = sys::kick_tx(self.shared.sockets[0].fd.as_fd());
+            let result = sys::kick_tx(self.shared.sender.as_fd());
             let before = std::mem::replace(&mut left, self.tx.outstanding());
             let counter = match result.as_ref().map_err(io::Error::raw_os_error) {
                 Ok(()) => None,
