@@ -14,7 +14,7 @@ use ticktape_tuning::clock::monotonic_ns;
 use ticktape_tuning::jitter;
 use ticktape_tuning::pin::{go_first, pin_current_thread, sleep_precisely};
 
-use super::ballast::{Ballast, Touch, entries_of};
+use super::ballast::{Ballast, Looks, Pace, Touch, count_looks, entries_of, looks};
 use super::{Measured, SUITE};
 use crate::args::Options;
 use crate::hop::Cores;
@@ -64,6 +64,10 @@ struct Run {
     away: Duration,
     /// How far the appliance's thread fell behind at part load through what the machine took from it, in ms.
     behind_ms: f64,
+    /// What a look into the state took while as much was sent as was taken.
+    look: Duration,
+    /// The looks at part load.
+    looks: Looks,
     /// The client went before all others on its core.
     is_first: bool,
 }
@@ -156,6 +160,12 @@ impl Case {
     }
 }
 
+/// The pace of an executor that had `whole` looks at full load, at this rate of that capacity, in commands a second.
+fn pace(whole: &Looks, rate: f64, capacity: f64) -> Pace {
+    let look = Duration::from_nanos(whole.total_ns / whole.count.max(1));
+    Pace { look, slack: Duration::from_secs_f64((1.0 / rate - 1.0 / capacity).max(0.0)) }
+}
+
 /// Part load, with a snapshot in the middle of it or, at its rate, without.
 fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>) -> Measured<Run> {
     let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
@@ -174,8 +184,11 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
     while !load.is_open && Instant::now() < open_by {
         load.poll();
     }
+    count_looks(Pace::default());
     let seconds = load.run(f64::INFINITY, &appliance, |elapsed| elapsed >= CAPACITY_SECONDS)?;
-    let rate = without.map_or(load.sent as f64 / seconds / LOAD_DIVISOR, |with| with.rate);
+    let capacity = load.sent as f64 / seconds;
+    let rate = without.map_or(capacity / LOAD_DIVISOR, |with| with.rate);
+    let pace = pace(&looks(), rate, capacity);
     let first = go_first();
     let is_first = first.is_ok();
     let _ = sleep_precisely();
@@ -184,11 +197,13 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
     appliance.part().next();
     load.away = Duration::ZERO;
     let stolen_before = jitter::stolen_ms(None);
+    count_looks(pace);
     let seconds = match without {
         Some(with) => load.run(rate, &appliance, |elapsed| elapsed >= with.seconds.min(COMPARED_SECONDS_MAX))?,
         None => load.run(rate, &appliance, |_| appliance.covered().0 > 0)?,
     };
     let (stolen_ms, away) = (stolen_since(stolen_before), load.away);
+    let looks = looks();
     load.client.close(monotonic_ns());
     drop(first);
     let report = appliance.stop();
@@ -205,16 +220,21 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
         }
     }
     let (Some(applied), Some(released)) = (applied, released) else { return Err("no latencies came back".to_owned()) };
-    Ok(Run { applied, released, seconds, rate, stolen_ms, away, behind_ms: taken.behind_ns as f64 / 1e6, is_first })
+    let behind_ms = taken.behind_ns as f64 / 1e6;
+    Ok(Run { applied, released, seconds, rate, stolen_ms, away, behind_ms, look: pace.look, looks, is_first })
 }
 
 /// A run's longest, in ms, and what of it is the machine's own.
 #[derive(Clone, Copy)]
 struct Longest {
     ms: f64,
-    /// What the appliance's thread fell behind by, or the longest gap of spinning cores beside it, where that was longer.
+    /// The longest of what the appliance's thread fell behind by through what was taken from it, through looks into its state that took longer
+    /// than at full load, and the gaps of spinning cores beside it.
     machine_ms: f64,
     behind_ms: f64,
+    looks_behind_ms: f64,
+    /// What a look took in the mean, and at full load.
+    looks_us: (f64, f64),
     stolen_ms: u64,
 }
 
@@ -260,11 +280,17 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
         with.push(run);
     }
     let of = |runs: &[Run], which: fn(&Run) -> &Histogram<u64>| -> Vec<Longest> {
-        let longest = |(run, &gap_ms): (&Run, &f64)| Longest {
-            ms: which(run).max() as f64 / 1e6,
-            machine_ms: run.behind_ms.max(gap_ms),
-            behind_ms: run.behind_ms,
-            stolen_ms: run.stolen_ms,
+        let longest = |(run, &gap_ms): (&Run, &f64)| {
+            let looks_behind_ms = run.looks.behind_max_ns as f64 / 1e6;
+            let look_us = run.looks.total_ns as f64 / run.looks.count.max(1) as f64 / 1e3;
+            Longest {
+                ms: which(run).max() as f64 / 1e6,
+                machine_ms: run.behind_ms.max(looks_behind_ms).max(gap_ms),
+                behind_ms: run.behind_ms,
+                looks_behind_ms,
+                looks_us: (look_us, run.look.as_secs_f64() * 1e6),
+                stolen_ms: run.stolen_ms,
+            }
         };
         runs.iter().zip(&gaps).map(longest).collect()
     };
@@ -275,8 +301,9 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
             .peer("without a snapshot", Some(one(without.ms)))
     };
     let (applied, without_applied) = (of(&with, |run| &run.applied), of(&without, |run| &run.applied));
-    let spends = "the note says of each round what the machine took from the appliance's thread, and from cores that only spin; \
-                  what is beyond both is the appliance's own: perf sched timehist over a run tells what it waits for";
+    let spends = "the note says of each round what the machine took from the appliance's thread, how far looks into the state that took longer \
+                  than at full load put it behind, and what was taken from cores that only spin; what is beyond these is the appliance's own: \
+                  perf sched timehist over a run tells what it waits for";
     let rows = vec![
         row("wire to applied", &applied, &without_applied).budget(Budget::FloorPlus(BEYOND_MS)).spends(spends),
         row("wire to released", &of(&with, |run| &run.released), &of(&without, |run| &run.released)),
@@ -292,8 +319,10 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
         of("without", &without, |run| &run.released, "released"),
     ];
     let each = |rounds: &[Longest]| {
-        let rounds =
-            rounds.iter().map(|round| format!("{:.1} ({:.1}, {})", round.ms, round.behind_ms, round.stolen_ms));
+        let rounds = rounds.iter().map(|Longest { ms, behind_ms, looks_behind_ms, looks_us, stolen_ms, .. }| {
+            let (look_us, at_full_load_us) = looks_us;
+            format!("{ms:.1} ({behind_ms:.1}; {looks_behind_ms:.1} of {look_us:.2} us for {at_full_load_us:.2}; {stolen_ms})")
+        });
         rounds.collect::<Vec<_>>().join(", ")
     };
     let gaps = gaps.iter().map(|ms| format!("{ms:.1}")).collect::<Vec<_>>().join(", ");
@@ -313,7 +342,8 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
         ),
         format!(
             "snapshot, {}: longest wire to applied of each round, in ms (and what the appliance's thread fell behind by through what was \
-             taken from it, what the host took of all cores in all): {}; without a snapshot {}; longest gap of spinning cores {gaps}; the \
+             taken from it; through looks into its state, which took so long in the mean for what they took at full load, before; what the \
+             host took of all cores in all): {}; without a snapshot {}; longest gap of spinning cores {gaps}; the \
              rows show the round that is furthest beyond its own",
             case.name(),
             each(&applied),
