@@ -4,8 +4,9 @@ use std::net::SocketAddrV4;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use crossbeam_utils::CachePadded;
 use ticktape_nic::{Nic, Rx, Tx};
-use ticktape_tuning::clock::monotonic_ns;
+use ticktape_tuning::clock::SpinClock;
 use ticktape_tuning::pin::pin_current_thread;
 
 use super::{BURST, Measured, PAYLOAD_BYTES, Pair};
@@ -21,12 +22,15 @@ struct End<N: Nic> {
     rx: N::Rx,
     tx: N::Tx,
     peer: SocketAddrV4,
+    /// As a stage that spins has one: the kernel's clock costs what many an empty poll does.
+    clock: SpinClock,
+    now: u64,
 }
 
 impl<N: Nic> End<N> {
     fn new(nic: N, peer: SocketAddrV4) -> Self {
         let (rx, tx) = nic.split();
-        End { rx, tx, peer }
+        End { rx, tx, peer, clock: SpinClock::new(), now: 0 }
     }
 
     #[inline]
@@ -40,7 +44,8 @@ impl<N: Nic> End<N> {
 
     #[inline]
     fn receive(&mut self) -> bool {
-        self.rx.poll(monotonic_ns(), BURST, |datagram| {
+        self.now = self.clock.now_ns();
+        self.rx.poll(self.now, BURST, |datagram| {
             std::hint::black_box(datagram.payload);
         }) > 0
     }
@@ -49,7 +54,8 @@ impl<N: Nic> End<N> {
 pub(super) fn round_trips<N: Nic>(cores: Cores, (near, far): Pair<N>) -> Measured<Latency> {
     let (near_address, far_address) = (near.local_addr(), far.local_addr());
     let (mut near, mut far) = (End::new(near, far_address), End::new(far, near_address));
-    let (ready, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    // The far side looks at `done` with each poll: in a line of its own, which the near side does not write.
+    let (ready, done) = (AtomicBool::new(false), CachePadded::new(AtomicBool::new(false)));
     let mut watch = Stopwatch::new(ROUND_TRIPS);
     let mut lost = false;
     thread::scope(|scope| {
@@ -64,15 +70,16 @@ pub(super) fn round_trips<N: Nic>(cores: Cores, (near, far): Pair<N>) -> Measure
             }
         });
         let _ = pin_current_thread(cores.here);
+        near.now = near.clock.now_ns();
         while !ready.load(Ordering::Acquire) {
             thread::yield_now();
         }
         for _ in 0..ROUND_TRIPS {
-            let deadline = monotonic_ns() + PATIENCE_NS;
+            let deadline = near.now + PATIENCE_NS;
             watch.time(|| {
                 near.send();
                 while !near.receive() && !lost {
-                    lost = monotonic_ns() > deadline;
+                    lost = near.now > deadline;
                 }
             });
             if lost {
