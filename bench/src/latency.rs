@@ -67,6 +67,18 @@ impl Latency {
         self.histogram.value_at_quantile(fraction) as f64 / 1e3
     }
 
+    /// A quantile, in ns, as if the samples of one step of the counter were spread evenly over it: beside what takes few steps, the bare
+    /// quantile jumps by whole ones.
+    pub fn quantile_within_step(&self, fraction: f64) -> f64 {
+        let value = self.histogram.value_at_quantile(fraction);
+        let at = self.histogram.count_at(value);
+        let below = self.histogram.count_between(0, value) - at;
+        let total = self.histogram.len() as f64;
+        let before = if below == 0 { 0 } else { self.histogram.value_at_quantile(below as f64 / total) };
+        let share = (fraction * total - below as f64) / at as f64;
+        (before as f64 + (value - before) as f64 * share.clamp(0.0, 1.0)) / 1e3
+    }
+
     /// The median, in ns.
     pub fn p50(&self) -> f64 {
         self.quantile(0.5)
@@ -126,6 +138,23 @@ mod tests {
         assert!((all.max - 90_000.0).abs() < 90.0, "{all:?}");
         assert!((all.quantiles[0] - 500.0).abs() < 2.0, "{all:?}");
         assert!((all.quantiles[2] - 990.0).abs() < 2.0, "{all:?}");
+    }
+
+    #[test]
+    fn a_quantile_moves_on_within_a_step_of_the_counter() {
+        let steps = |slow: usize| {
+            let latency = Latency::new([70.0, 80.0].into_iter().cycle().take(1000 - slow).chain(vec![90.0; slow]));
+            (latency.quantile(0.99), latency.quantile_within_step(0.99))
+        };
+        let near = |(bare, within): (f64, f64), expected: (f64, f64)| {
+            assert!(
+                (bare - expected.0).abs() < 0.2 && (within - expected.1).abs() < 0.2,
+                "{bare} {within} {expected:?}"
+            );
+        };
+        near(steps(20), (90.0, 85.0));
+        near(steps(40), (90.0, 87.5));
+        near(steps(0), (80.0, 79.8));
     }
 
     #[test]

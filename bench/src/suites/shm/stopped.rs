@@ -61,13 +61,13 @@ pub(super) fn rows(options: &Options, cores: Cores) -> Measured<Outcome> {
         vec![Box::new(|| measure(cores, &messages, true)), Box::new(|| measure(cores, &messages, false))];
     let mut tag = HopTag::default();
     let results = all(interleave_with(options.rounds, &mut contestants, || tag.probe(cores)))?;
-    let of = |at: usize| -> Rounds { results[at].iter().map(|latency| latency.quantile(0.99)).collect() };
+    let of = |at: usize| -> Rounds { results[at].iter().map(|latency| latency.quantile_within_step(0.99)).collect() };
     let name = "hop one to one beside a stopped follower";
     let row =
         Row::lower(SUITE, format!("{name}: p99"), "ns", of(0)).floor(of(1)).hop(&tag).budget(Budget::OfFloor(1.05));
     let percentiles =
         vec![Percentiles::of(name, "stopped", &results[0]), Percentiles::of(name, "without", &results[1])];
     let notes =
-        vec!["stopped follower: SIGSTOP after it attached; floor: the same named rings without a follower".to_owned()];
+        vec!["stopped follower: SIGSTOP after it attached; floor: the same named rings without a follower; p99 within the step of the counter that it falls into".to_owned()];
     Ok(Outcome { rows: vec![row], percentiles, notes })
 }
