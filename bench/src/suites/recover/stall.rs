@@ -30,8 +30,8 @@ const CAPACITY_SECONDS: f64 = 1.0;
 const LOAD_DIVISOR: f64 = 2.0;
 /// The client stands for other machines: it sends at even intervals, whoever else wants its core.
 const CLIENT_NAP: Duration = Duration::from_micros(20);
-/// A client whose own core was away for longer does not make up for it: those it stands for would have gone on, evenly, and a burst of what
-/// it is late with would be a stall of its own making. What it naps and sends in one round is far less.
+/// A client that its own core made later than this, at once or little by little, does not make up for it: those it stands for would have gone
+/// on, evenly, and a burst of what it is late with would be a stall of its own making. What it naps and sends in one round is far less.
 const CLIENT_LATE: Duration = Duration::from_millis(1);
 /// Commands sent before the client looks what has come.
 const SENDS_PER_ROUND: usize = 64;
@@ -60,7 +60,7 @@ struct Run {
     rate: f64,
     /// What the host took of all cores' time meanwhile.
     stolen_ms: u64,
-    /// What the client's core was away for.
+    /// What the client's core made it late by.
     away: Duration,
     /// How far the appliance's thread fell behind at part load through what the machine took from it, in ms.
     behind_ms: f64,
@@ -77,7 +77,7 @@ struct Load {
     encoded: Vec<u8>,
     sent: u64,
     is_open: bool,
-    /// What its own core was away for, and was not made up for.
+    /// What its own core made it late by, and was not made up for.
     away: Duration,
 }
 
@@ -112,12 +112,12 @@ impl Load {
     fn run(&mut self, rate: f64, appliance: &Appliance, mut done: impl FnMut(f64) -> bool) -> Measured<f64> {
         let (begun, before) = (Instant::now(), self.sent);
         let mut idler = Idler::new(IdleStrategy::Backoff);
-        let (mut looked, away_before) = (begun, self.away);
+        let away_before = self.away;
+        let late_max = (CLIENT_LATE.as_secs_f64() * rate) as u64;
+        // Where the appliance took no more, the client goes on with all that it is late with, as any client would.
+        let mut was_full = false;
         loop {
-            let now = Instant::now();
-            let elapsed = now - begun;
-            self.away += Some(now - looked).filter(|&late| late > CLIENT_LATE).unwrap_or_default();
-            looked = now;
+            let elapsed = begun.elapsed();
             if done(elapsed.as_secs_f64()) {
                 return Ok(elapsed.as_secs_f64());
             }
@@ -127,11 +127,21 @@ impl Load {
             if elapsed > PATIENCE {
                 return Err(format!("not done within {PATIENCE:?}"));
             }
-            let due = ((elapsed - (self.away - away_before)).as_secs_f64() * rate) as u64;
+            let mut due = ((elapsed - (self.away - away_before)).as_secs_f64() * rate) as u64;
+            let too_late = due.saturating_sub(self.sent - before).saturating_sub(late_max);
+            if too_late > 0 && !was_full {
+                self.away += Duration::from_secs_f64(too_late as f64 / rate);
+                due -= too_late;
+            }
             let mut work = 0;
-            while self.sent - before < due && work < SENDS_PER_ROUND && self.send()? {
+            while self.sent - before < due && work < SENDS_PER_ROUND {
+                if !self.send()? {
+                    was_full = true;
+                    break;
+                }
                 work += 1;
             }
+            was_full &= self.sent - before < due;
             work += self.poll();
             if rate.is_infinite() {
                 idler.after_round(work);
@@ -329,7 +339,7 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
     let last = with.last().expect("one round at least");
     let notes = vec![
         format!(
-            "snapshot, {}: {:.1} s from the part load's start to the verified file, {:.0} commands/s, the client {}, its core away for {} ms of it in gaps over 1 ms, which it does not make up for; {STAGES} on core \
+            "snapshot, {}: {:.1} s from the part load's start to the verified file, {:.0} commands/s, the client {}, made later than 1 ms by its core for {} ms of it, which it does not make up for; {STAGES} on core \
              {}, which spins; client and shadow on core {}; kernel.sched_autogroup_enabled = {}",
             case.name(),
             last.seconds,
