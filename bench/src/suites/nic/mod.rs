@@ -82,7 +82,11 @@ fn echo_rows(options: &Options, cores: Cores, lab: &Lab) -> Measured<Outcome> {
         Row::lower(SUITE, format!("echo, {what}"), "us", us(at, fraction))
             .peer("kernel UDP", Some(us(1, fraction)))
             .hop(&tag)
-            .spends("one sendto a transmit and one softirq a packet, on both sides; copy mode: perf record -g -e cycles:k over the suite")
+            .spends(
+                "one sendto a transmit and one softirq a packet, on both sides, in copy mode; of a native softirq (perf record -g over the suite) \
+                 a fifth makes head room for the program (a new buffer and a copy), an eighth finds a frame and hands it over, a seventh frees \
+                 the sender's buffer; the rest is spread, and cache lines on their way between the cores",
+            )
     };
     let rows = vec![
         row("native: p50", 0, 0.5).budget(Budget::OfPeer(ECHO_P50_TIMES)),

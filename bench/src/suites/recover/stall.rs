@@ -37,6 +37,9 @@ const CLIENT_LATE: Duration = Duration::from_millis(1);
 const SENDS_PER_ROUND: usize = 64;
 /// All of them on one core: two that share the other one with the shadow would wait for it.
 const STAGES: &str = "sequencer,executor,egress,journaler,publisher";
+/// The log ring: two seconds of part load. What a tier that does not wait for the disk can ride out of it is what the ring holds: the disk of a
+/// virtual machine may stop for half a second, and a snapshot goes to the same one.
+const RING_BYTES: usize = 64 << 20;
 /// From the first command to the mark at which the snapshot is taken.
 const MARK_AFTER_MS: u64 = 3_000;
 /// A snapshot that takes longer is not taken at all.
@@ -183,6 +186,7 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
     // Whom orders wait for is never kept waiting by the shadow, which goes where no stage is.
     let plan: CorePlan = format!("{STAGES}@{}:spin", cores.here).parse().expect("a plan in due form");
     (config.tier, config.cores) = (case.tier, Some(plan));
+    config.ring.bytes = RING_BYTES;
     config.journal.prefill_bytes = config.journal.segment_bytes;
     let never = SnapshotConfig { every_frames: u64::MAX, every_bytes: u64::MAX, ..SnapshotConfig::default() };
     config.snapshots = without.is_none().then_some(SnapshotConfig { every_ms: MARK_AFTER_MS, ..never });
@@ -340,13 +344,14 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
     let notes = vec![
         format!(
             "snapshot, {}: {:.1} s from the part load's start to the verified file, {:.0} commands/s, the client {}, made later than 1 ms by its core for {} ms of it, which it does not make up for; {STAGES} on core \
-             {}, which spins; client and shadow on core {}; kernel.sched_autogroup_enabled = {}",
+             {}, which spins, a log ring of {} MiB; client and shadow on core {}; kernel.sched_autogroup_enabled = {}",
             case.name(),
             last.seconds,
             last.rate,
             if last.is_first { "before all others" } else { "among others (no right to lower its niceness)" },
             last.away.as_millis(),
             cores.here,
+            RING_BYTES >> 20,
             cores.there,
             u8::from(ticktape_tuning::pin::groups_sessions()),
         ),

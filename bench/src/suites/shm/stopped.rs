@@ -63,8 +63,11 @@ pub(super) fn rows(options: &Options, cores: Cores) -> Measured<Outcome> {
     let results = all(interleave_with(options.rounds, &mut contestants, || tag.probe(cores)))?;
     let of = |at: usize| -> Rounds { results[at].iter().map(|latency| latency.quantile_within_step(0.99)).collect() };
     let name = "hop one to one beside a stopped follower";
-    let row =
-        Row::lower(SUITE, format!("{name}: p99"), "ns", of(0)).floor(of(1)).hop(&tag).budget(Budget::OfFloor(1.05));
+    let row = Row::lower(SUITE, format!("{name}: p99"), "ns", of(0))
+        .floor(of(1))
+        .hop(&tag)
+        .budget(Budget::OfFloor(1.05))
+        .spends("cache lines on their way between the two cores, as without a follower: nobody waits for one, stopped or not, and its lines are its own");
     let percentiles =
         vec![Percentiles::of(name, "stopped", &results[0]), Percentiles::of(name, "without", &results[1])];
     let notes =
