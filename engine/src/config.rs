@@ -4,6 +4,7 @@ mod capture;
 mod feeds;
 mod file;
 mod nic;
+mod places;
 mod runtime;
 mod snapshots;
 
@@ -25,6 +26,7 @@ use crate::feed::mold;
 use crate::link::{DATA_OVERHEAD_BYTES, Tier, event};
 use crate::machine::StepLimits;
 use crate::payload::COMMAND;
+use crate::pipeline::rings::ring_builder;
 use crate::pipeline::{CorePlan, IdleStrategy};
 use crate::sequencer::datagram_room;
 
@@ -219,6 +221,12 @@ impl ApplianceConfig {
         if let Some(capture) = &self.capture {
             capture.validate(self.datagram_bytes_max)?;
         }
+        if self.dir.as_os_str().is_empty() {
+            return bad("dir", "\"\" is no directory: where the journal is, or will be".to_string());
+        }
+        self.journal.validate().or_else(|error| bad("journal", error.to_string()))?;
+        ring_builder(self, 0).check().or_else(|error| bad("ring", error.to_string()))?;
+        feeds::check_bound(self.listen, self.feed.as_ref(), self.events.as_ref())?;
         feeds::check_sides(self.listen, self.feed.as_ref(), self.events.as_ref())?;
         if let Some(events) = &self.events {
             events.validate(self.feed.as_ref(), self.datagram_bytes_max)?;

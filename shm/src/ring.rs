@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 use crossbeam_utils::CachePadded;
 use ticktape_core::Seq;
 
+#[cfg(not(loom))]
+use crate::config::name_is_valid;
 use crate::config::{RingConfig, RingError};
 use crate::consumer::Consumer;
 use crate::follower::Tap;
@@ -166,12 +168,36 @@ impl RingBuilder {
         self.consumers[consumer.0].hold_bytes_max = bytes;
     }
 
+    /// Checks what can be checked without making anything: sizes, and the name where it is to have one.
+    ///
+    /// # Errors
+    /// [`RingError`], one variant a reason.
+    pub fn check(&self) -> Result<(), RingError> {
+        self.config.validate()?;
+        let (min, max) = (self.config.hold_bytes_min(), self.config.capacity_bytes as u64);
+        for plan in &self.consumers {
+            if !(min..=max).contains(&plan.hold_bytes_max) {
+                return Err(RingError::HoldBytesMax { consumer: plan.name, got: plan.hold_bytes_max, min, max });
+            }
+        }
+        #[cfg(not(loom))]
+        if let Place::Named(_, name) = &self.place
+            && !name_is_valid(name)
+        {
+            return Err(RingError::Name(name.clone()));
+        }
+        Ok(())
+    }
+
     /// Builds the ring, empty, its first frame to be `first_seq`. Everything before it counts as durable and committed.
     ///
     /// # Errors
     /// [`RingError`], one variant a reason. Nothing is left behind, and a ring that stood under the name stands as before.
     pub fn build(self, first_seq: Seq) -> Result<Ring, RingError> {
-        self.validate(first_seq)?;
+        self.check()?;
+        if first_seq == Seq::ZERO || first_seq > Seq::MAX {
+            return Err(RingError::FirstSeq(first_seq));
+        }
         let header = |file_bytes| Header {
             file_bytes,
             capacity_bytes: self.config.capacity_bytes,
@@ -190,20 +216,6 @@ impl RingBuilder {
             #[cfg(not(loom))]
             Place::Named(dir, name) => self.named_ring(dir, name, header),
         }
-    }
-
-    fn validate(&self, first_seq: Seq) -> Result<(), RingError> {
-        self.config.validate()?;
-        if first_seq == Seq::ZERO || first_seq > Seq::MAX {
-            return Err(RingError::FirstSeq(first_seq));
-        }
-        let (min, max) = (self.config.hold_bytes_min(), self.config.capacity_bytes as u64);
-        for plan in &self.consumers {
-            if !(min..=max).contains(&plan.hold_bytes_max) {
-                return Err(RingError::HoldBytesMax { consumer: plan.name, got: plan.hold_bytes_max, min, max });
-            }
-        }
-        Ok(())
     }
 
     fn heap_ring(&self, header: impl Fn(usize) -> Header) -> Result<Ring, RingError> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -111,7 +111,7 @@ fn what_can_not_be_judged_is_refused_in_one_line() {
         (refused(&all.replace("CORE", "99"), "eth1"), "core 99 is not in this box"),
         (refused(&all.replace("CORE", "40"), "eth1"), "core 40 is offline"),
         (refused(&all.replace("CORE", "5"), "eth1"), "names core 5 twice"),
-        (refused(SPINNING, "eth9"), "no interface eth9"),
+        (ticktape(&["doctor", "--root", &fixture("intel-tuned"), "--interface", "eth9"]), "no interface eth9"),
         (ticktape(&["doctor", "--root", "/no/such/box"]), "/no/such/box is not there"),
         (ticktape(&["doctor", "--root", dir.path().to_str().unwrap()]), "neither proc nor sys"),
         (ticktape(&["doctor", "--config", "/no/such/file"]), "/no/such/file"),
@@ -259,4 +259,101 @@ fn what_stands_in_a_recording_commands_no_terminal() {
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains("]0;x") && !text.contains(['\u{1b}', '\u{7}']), "{text}");
     }
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_warned_of_where_kernel_udp_takes_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path(), SPINNING, "eth9");
+    let doctor =
+        || ticktape(&["doctor", "--root", &fixture("intel-tuned"), "--json", "--config", config.to_str().unwrap()]);
+    let (_, value) = json(&doctor());
+    assert_eq!((&value["plan"]["xdp_queue"], &verdicts(&value)["network-driver"]), (&Value::Null, &"warn".to_owned()));
+    assert!(value.to_string().contains("no interface eth9 in this box"), "{value}");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("nic = \"xdp\"\n{text}")).unwrap();
+    let refused = doctor();
+    let errors = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && errors.contains("no interface eth9"), "{errors}");
+}
+
+/// What of an appliance's file both take, and what both refuse: the rest of the file is the same. `DIR` is a directory of the test's own, with
+/// a file in it.
+const FILES: [&str; 28] = [
+    "",
+    "dir = \"DIR/file\"",
+    "dir = \"DIR/file/below\"",
+    "dir = \"DIR/new/below\"",
+    "dir = \"\"",
+    "service = \"none-of-these\"",
+    "service = \"kv\"",
+    "listen = \"192.0.2.1:0\"",
+    "nic = \"xdp\"",
+    "nic = \"auto\"\n[xdp]\ninterface = \"no-such-if\"",
+    "nic = \"xdp\"\n[xdp]\ninterface = \"no-such-if\"",
+    "nic = \"udp\"\n[xdp]\ninterface = \"no-such-if\"",
+    "[ring]\nbytes = 12345",
+    "[ring]\nbytes = 4096",
+    "[ring]\nname = \"a/b\"\ndir = \"DIR\"",
+    "[ring]\nname = \"\"\ndir = \"DIR\"",
+    "[ring]\nname = \".hidden\"\ndir = \"DIR\"",
+    "[ring]\nname = \"book\"\ndir = \"DIR\"",
+    "[ring]\nname = \"book\"\ndir = \"DIR/none\"",
+    "[journal]\nsegment_bytes = 12345",
+    "[journal]\nsegment_bytes = 4096",
+    "[journal]\nsegment_bytes = 1048576",
+    "[journal]\nsegment_bytes = 1048576\nprefill_bytes = 2097152",
+    "[capture]\nfile = \"DIR/none/x.pcapng\"",
+    "[capture]\nfile = \"DIR\"",
+    "[capture]\nfile = \"DIR/x.pcapng\"",
+    "listen = \"127.0.0.1:LISTEN\"\n[feed]\na = \"239.1.1.1:7100\"\nrepair = \"127.0.0.1:LISTEN\"",
+    "[feed]\na = \"239.1.1.1:7100\"\nrepair = \"127.0.0.1:0\"",
+];
+
+/// Whether an appliance serves with that file. Whoever refuses says why in one line, and ends with 2 or 1.
+fn run_takes(config: &Path) -> bool {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ticktape"))
+        .args(["run", "--no-metrics", "--config", config.to_str().unwrap()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    let serves = lines.map_while(Result::ok).any(|line| line.starts_with("serving "));
+    if serves {
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+    let output = child.wait_with_output().unwrap();
+    assert!(serves || !output.stderr.is_empty());
+    serves
+}
+
+#[test]
+fn what_run_refuses_is_refused_and_what_it_takes_is_judged() {
+    // Free a moment ago, and taken by nobody but the one that is refused.
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let mut both = [0, 0];
+    for text in FILES {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        let place = dir.path().to_str().unwrap();
+        let text = text.replace("DIR", place).replace("LISTEN", &port);
+        let or = |key: &str, line: String| if text.contains(&format!("{key} = ")) { String::new() } else { line };
+        // `dir` stands in `[ring]`, too.
+        let journal = if text.starts_with("dir") { String::new() } else { format!("dir = \"{place}/journal\"\n") };
+        let head = [journal, or("listen", "listen = \"127.0.0.1:0\"\n".into())].concat();
+        let path = dir.path().join("appliance.toml");
+        fs::write(&path, format!("{head}{text}\n")).unwrap();
+        let doctor = ticktape(&["doctor", "--json", "--config", path.to_str().unwrap()]);
+        let errors = String::from_utf8_lossy(&doctor.stderr).into_owned();
+        let judged = matches!(doctor.status.code(), Some(0 | 1));
+        assert!(judged || errors.lines().count() == 1, "{text}: {errors}");
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 2, "{text}: doctor made {left:?}");
+        assert_eq!(judged, run_takes(&path), "{text}: doctor says {errors:?}");
+        both[usize::from(judged)] += 1;
+    }
+    assert!(both.iter().all(|&count| count >= 8), "{both:?}");
 }

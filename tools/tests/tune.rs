@@ -162,6 +162,9 @@ fn what_a_box_can_not_have_is_refused_and_nothing_half_done() {
         (SPINNING.to_owned(), "eth1", vec!["--root", recording.to_str().unwrap()], "a recording"),
     ] {
         let config = laid.config(&cores, interface);
+        // Without a word kernel UDP would take the place of an interface that is not there.
+        let text = fs::read_to_string(&config).unwrap();
+        fs::write(&config, format!("nic = \"xdp\"\n{text}")).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_ticktape"));
         command.args(["tune", "apply", "--config", &config]).arg("--undo").arg(laid.path("state/tune.undo"));
         if !more.contains(&"--root") {

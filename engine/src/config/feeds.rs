@@ -102,6 +102,31 @@ impl EventsConfig {
     }
 }
 
+/// What this appliance listens on are sockets of its own: no two can be bound to one place.
+pub(super) fn check_bound(
+    listen: SocketAddrV4,
+    feed: Option<&FeedConfig>,
+    events: Option<&EventsConfig>,
+) -> Result<(), ConfigError> {
+    let bound = [
+        ("listen", Some(listen)),
+        ("feed.repair", feed.and_then(|feed| feed.repair)),
+        ("events.repair", events.and_then(|events| events.repair)),
+    ];
+    let bound: Vec<_> = bound.into_iter().filter_map(|(key, at)| Some((key, at?))).collect();
+    for (index, &(key, at)) in bound.iter().enumerate() {
+        let is_same = |other: SocketAddrV4| {
+            let is_everywhere = other.ip().is_unspecified() || at.ip().is_unspecified();
+            other.port() == at.port() && at.port() != 0 && (other.ip() == at.ip() || is_everywhere)
+        };
+        if let Some((other, _)) = bound[..index].iter().find(|(_, other)| is_same(*other)) {
+            let message = format!("{at} is where {other} is bound, too: give it a port of its own");
+            return Err(ConfigError { place: key.to_string(), message });
+        }
+    }
+    Ok(())
+}
+
 /// Each side of each feed needs an address of its own that can be sent to.
 pub(super) fn check_sides(
     listen: SocketAddrV4,

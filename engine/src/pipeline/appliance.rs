@@ -84,6 +84,7 @@ impl Appliance {
         S::Config: Clone + Send + 'static,
     {
         config.validate()?;
+        config.check_places()?;
         let config = &config.with_fitting_limits();
         let usable = pin::usable_cores();
         let plan = config.cores.clone().unwrap_or_else(|| CorePlan::for_cores(usable.len()));

@@ -9,6 +9,7 @@ use ticktape_tuning::root::Root;
 
 use crate::args::DoctorArgs;
 use crate::out::{plain, printed_then, say};
+use crate::service::AnyService;
 use crate::{Failure, out_file};
 
 #[derive(Serialize)]
@@ -48,10 +49,10 @@ struct CheckJson<'a> {
     source: &'static str,
 }
 
-pub fn run(args: &DoctorArgs) -> Result<(), Failure> {
+pub fn run(args: &DoctorArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     let root = Root::open(&args.root).map_err(Failure::usage)?;
     let config = args.config.as_deref().map(ApplianceConfig::from_toml).transpose().map_err(Failure::usage)?;
-    let mut plan = plan::of(&root, config.as_ref(), args.interface.as_deref())?;
+    let mut plan = plan::of(&root, config.as_ref(), args.interface.as_deref(), services)?;
     if let Some(dir) = &args.dir {
         plan.directory = plan::absolute(dir);
     }

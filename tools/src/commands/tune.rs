@@ -11,13 +11,14 @@ use ticktape_tuning::tune::{self, Applied, Elsewhere, Form, Place, State, Store,
 
 use crate::args::{TuneApplyArgs, TuneCommand, TunePlanArgs, TuneStateArgs, TuneUndoArgs};
 use crate::out::{printed_then, say};
+use crate::service::AnyService;
 use crate::{Failure, out_file};
 use plan::Planned;
 
-pub fn run(command: &TuneCommand) -> Result<(), Failure> {
+pub fn run(command: &TuneCommand, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     match command {
-        TuneCommand::Plan(args) => plan(args),
-        TuneCommand::Apply(args) => apply(args),
+        TuneCommand::Plan(args) => plan(args, services),
+        TuneCommand::Apply(args) => apply(args, services),
         TuneCommand::Check(args) => check(args),
         TuneCommand::Undo(args) => undo(args),
     }
@@ -40,8 +41,8 @@ impl Target {
     }
 }
 
-fn plan(args: &TunePlanArgs) -> Result<(), Failure> {
-    let planned = Planned::of(args)?;
+fn plan(args: &TunePlanArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
+    let planned = Planned::of(args, services)?;
     let files = planned.review(args)?;
     if let Some(dir) = &args.out {
         Review::begin(dir, &files)?.write()?;
@@ -53,11 +54,11 @@ fn plan(args: &TunePlanArgs) -> Result<(), Failure> {
     }
 }
 
-fn apply(args: &TuneApplyArgs) -> Result<(), Failure> {
+fn apply(args: &TuneApplyArgs, services: &[Box<dyn AnyService>]) -> Result<(), Failure> {
     let target = Target::open(&args.plan.state)?;
     // From the first look at a setting to its last change nobody else is at it.
     let _lock = target.settings.lock().map_err(Failure::usage)?;
-    let planned = Planned::of(&args.plan)?;
+    let planned = Planned::of(&args.plan, services)?;
     let files = planned.review(&args.plan)?;
     let review = args.plan.out.as_deref().map(|dir| Review::begin(dir, &files)).transpose()?;
     let applied = tune::apply(&target.settings, &target.store, &target.place, planned.changes(), args.partly);

@@ -278,6 +278,12 @@ fn link(facts: &Facts, plan: &Plan) -> Known<Finding> {
 }
 
 fn driver(facts: &Facts, plan: &Plan) -> Known<Finding> {
+    if let Some(name) = &plan.bypass_lacking {
+        return warn(
+            format!("there is no interface {name} in this box: kernel UDP is used"),
+            "the right name in [xdp] interface, or nic = \"udp\"; with nic = \"xdp\" it would not start",
+        );
+    }
     with(facts, |network| {
         if plan.bypass_queue.is_none() {
             return not_applicable("no AF_XDP is planned");

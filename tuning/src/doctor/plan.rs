@@ -23,6 +23,8 @@ pub struct Plan {
     pub port: u16,
     /// The queue of it that an AF_XDP socket takes; `None` where the kernel's stack is used.
     pub bypass_queue: Option<u32>,
+    /// The interface that an AF_XDP socket was to be on, where the box has none of that name and the kernel's stack is used instead.
+    pub bypass_lacking: Option<String>,
     /// Whether the kernel polls the interface within calls.
     pub is_busy_polling: bool,
     /// Whether groups are joined or sent to.

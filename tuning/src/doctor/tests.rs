@@ -19,6 +19,7 @@ pub(crate) fn plan() -> Plan {
         interface: Some("eth1".to_owned()),
         port: 7_001,
         bypass_queue: Some(0),
+        bypass_lacking: None,
         is_busy_polling: true,
         is_multicast: true,
         datagram_bytes_max: 1_472,

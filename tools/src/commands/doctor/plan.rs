@@ -11,6 +11,7 @@ use ticktape_tuning::facts::cpu_list;
 use ticktape_tuning::root::Root;
 
 use crate::Failure;
+use crate::service::{AnyService, find};
 
 /// Both rings of an XDP socket with a frame of 4 KiB for each of their slots, and as much again for the kernel's side of them.
 const UMEM_BYTES: u64 = 2 * (2_048 + 512) * 4_096;
@@ -22,8 +23,13 @@ const SOCKET_BUFFER_BYTES: u64 = 4 << 20;
 const SEGMENTS: u64 = 4;
 
 /// The plan of `config`, or of what `run` does without one; `named` is the interface that was named beside it, as `run` takes it.
-pub fn of(root: &Root, config: Option<&ApplianceConfig>, named: Option<&str>) -> Result<Plan, Failure> {
-    let config = config.map(|config| with_interface(config, named)).transpose()?;
+pub fn of(
+    root: &Root,
+    config: Option<&ApplianceConfig>,
+    named: Option<&str>,
+    services: &[Box<dyn AnyService>],
+) -> Result<Plan, Failure> {
+    let config = config.map(|config| as_run_takes_it(root, config, named, services)).transpose()?;
     let config = config.as_ref();
     let usable = usable(root)?;
     let cores = config.and_then(|config| config.cores.clone()).unwrap_or_else(|| CorePlan::for_cores(usable.len()));
@@ -43,6 +49,12 @@ pub fn of(root: &Root, config: Option<&ApplianceConfig>, named: Option<&str>) ->
         }
     }
     let xdp = config.and_then(|config| config.xdp.as_ref().filter(|_| config.nic != NicChoice::Udp));
+    // Where the file's interface is not there and kernel UDP may be taken instead, it is. One that was named is asked about.
+    let may_lack = named.is_none() && config.is_some_and(|config| config.nic == NicChoice::Auto);
+    let is_missing =
+        |name: &str| root.text(&format!("sys/class/net/{name}/operstate")).is_err_and(|unread| unread.is_missing());
+    let lacking = xdp.map(|xdp| xdp.interface.clone()).filter(|name| may_lack && is_missing(name));
+    let xdp = xdp.filter(|_| lacking.is_none());
     let defaults = config
         .map_or_else(|| ApplianceConfig::new(".", std::net::SocketAddrV4::new([127, 0, 0, 1].into(), 0)), Clone::clone);
     let addresses = Addresses::of(root);
@@ -73,6 +85,7 @@ pub fn of(root: &Root, config: Option<&ApplianceConfig>, named: Option<&str>) ->
         interface,
         port: defaults.listen.port(),
         bypass_queue: xdp.map(|xdp| xdp.queue),
+        bypass_lacking: lacking,
         is_busy_polling: defaults.busy_poll_us.is_some_and(|us| us > 0),
         is_multicast: defaults.feed.is_some() || defaults.events.is_some(),
         datagram_bytes_max: defaults.datagram_bytes_max as u64,
@@ -101,7 +114,13 @@ fn parent(path: &Path) -> PathBuf {
 }
 
 /// What `run` would start with, or its refusal.
-fn with_interface(config: &ApplianceConfig, named: Option<&str>) -> Result<ApplianceConfig, Failure> {
+fn as_run_takes_it(
+    root: &Root,
+    config: &ApplianceConfig,
+    named: Option<&str>,
+    services: &[Box<dyn AnyService>],
+) -> Result<ApplianceConfig, Failure> {
+    find(services, config.service.as_deref())?;
     let mut config = config.clone();
     if let Some(named) = named.filter(|_| config.nic != NicChoice::Udp) {
         let xdp =
@@ -111,6 +130,10 @@ fn with_interface(config: &ApplianceConfig, named: Option<&str>) -> Result<Appli
         }
     }
     config.validate().map_err(Failure::usage)?;
+    // Of another box it is not known what is where.
+    if root.is_live() {
+        config.check_places().map_err(Failure::usage)?;
+    }
     Ok(config)
 }
 

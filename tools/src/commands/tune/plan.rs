@@ -17,6 +17,7 @@ use crate::Failure;
 use crate::args::TunePlanArgs;
 use crate::commands::doctor::plan as boxes;
 use crate::out::{plain, say};
+use crate::service::AnyService;
 
 /// Where an appliance's file is expected, where none was named.
 const CONFIG: &str = "/etc/ticktape/appliance.toml";
@@ -36,7 +37,7 @@ pub struct Planned {
 }
 
 impl Planned {
-    pub fn of(args: &TunePlanArgs) -> Result<Planned, Failure> {
+    pub fn of(args: &TunePlanArgs, services: &[Box<dyn AnyService>]) -> Result<Planned, Failure> {
         let selection = Selection::new(&args.only, &args.skip).map_err(Failure::usage)?;
         let root = Root::open(&args.state.root).map_err(Failure::usage)?;
         let config = args.config.as_deref().map(ApplianceConfig::from_toml).transpose().map_err(Failure::usage)?;
@@ -48,8 +49,8 @@ impl Planned {
             )));
         }
         let (plan, cores) = match config {
-            Some(config) => (boxes::of(&root, Some(&config), args.interface.as_deref())?, None),
-            None => proposed(&root, args)?,
+            Some(config) => (boxes::of(&root, Some(&config), args.interface.as_deref(), services)?, None),
+            None => proposed(&root, args, services)?,
         };
         let facts = plan.look(&root);
         plan.check(&facts).map_err(Failure::usage)?;
@@ -143,11 +144,11 @@ impl Planned {
 type Cores = Option<(CorePlan, Vec<String>)>;
 
 /// The plan for the cores that the box's topology offers.
-fn proposed(root: &Root, args: &TunePlanArgs) -> Result<(Plan, Cores), Failure> {
+fn proposed(root: &Root, args: &TunePlanArgs, services: &[Box<dyn AnyService>]) -> Result<(Plan, Cores), Failure> {
     let interface = args.interface.clone().or_else(|| boxes::card(root));
     let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from("."));
     let mut config = ApplianceConfig::new(dir, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
-    let own = boxes::of(root, Some(&config), None)?;
+    let own = boxes::of(root, Some(&config), None, services)?;
     let facts = Facts::read(root, interface.as_deref(), &own.directory);
     let choice = cores::choose(&facts).map_err(Failure::usage)?;
     let built_in = CorePlan::for_cores(if choice.stages.is_empty() { own.critical.len() } else { choice.stages.len() });
@@ -163,6 +164,6 @@ fn proposed(root: &Root, args: &TunePlanArgs) -> Result<(Plan, Cores), Failure> 
     });
     let cores = CorePlan::new(slots.collect()).map_err(Failure::failed)?;
     config.cores = Some(cores.clone());
-    let plan = Plan { interface, ..boxes::of(root, Some(&config), None)? };
+    let plan = Plan { interface, ..boxes::of(root, Some(&config), None, services)? };
     Ok((plan, Some((cores, choice.why))))
 }
