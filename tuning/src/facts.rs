@@ -80,6 +80,18 @@ fn number<T: std::str::FromStr>(root: &Root, path: &str) -> Known<T> {
     root.text(path).and_then(|text| parsed(path, &text))
 }
 
+/// A file that holds a number of the kernel's from 0 to `max`: what is beyond tells nothing.
+fn up_to(root: &Root, path: &str, max: u64) -> Known<u64> {
+    let value = number(root, path)?;
+    if value <= max {
+        return Ok(value);
+    }
+    Err(Unread::malformed(path, format!("{value} is more than the {max} that it can be")))
+}
+
+/// The largest of the kernel's own integers, which most settings are.
+const INT_MAX: u64 = i32::MAX as u64;
+
 /// A file that says 0 or 1.
 fn switch(root: &Root, path: &str) -> Known<bool> {
     match root.text(path)?.as_str() {

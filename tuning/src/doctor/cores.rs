@@ -138,7 +138,7 @@ pub(super) const CHECKS: &[Check] = &[
 fn allowed(facts: &Facts, plan: &Plan) -> Known<Finding> {
     let allowed = known(&facts.cores.allowed)?;
     let read = format!("this process may run on {}", named(allowed));
-    if let Some(cpuset) = &facts.cores.cpuset {
+    if let Some(cpuset) = known(&facts.cores.cpuset)? {
         let outside = sorted(without(&plan.critical, cpuset));
         if !outside.is_empty() {
             let cores = pin::list(&outside);
@@ -191,7 +191,7 @@ fn isolated(facts: &Facts, plan: &Plan) -> Known<Finding> {
 fn left(facts: &Facts, plan: &Plan) -> Known<Finding> {
     let online = known(&facts.cores.online)?;
     // What a cpuset forbids is left to others, not to this one.
-    let usable = facts.cores.cpuset.as_ref().map_or_else(|| online.clone(), |cpuset| common(online, cpuset));
+    let usable = known(&facts.cores.cpuset)?.as_ref().map_or_else(|| online.clone(), |cpuset| common(online, cpuset));
     let rest = without(&usable, &plan.spinning);
     if rest.is_empty() {
         return bad(
@@ -384,6 +384,9 @@ fn steal(facts: &Facts, plan: &Plan) -> Known<Finding> {
         let (stolen, all) = times.get(core)?;
         Some((*stolen as f64 / (*all).max(1) as f64, *core))
     });
+    if let Some(core) = plan.critical.iter().find(|core| !times.contains_key(core)) {
+        return Err(crate::root::Unread::malformed("proc/stat", format!("nothing of core {core}")));
+    }
     let Some((share, core)) = worst.max_by(|a, b| a.0.total_cmp(&b.0)) else {
         return not_applicable("no core in the plan");
     };

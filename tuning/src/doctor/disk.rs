@@ -203,7 +203,10 @@ fn block(facts: &Facts, _: &Plan) -> Known<Finding> {
     let logical = *known(&facts.disk.logical_block_bytes)?;
     let physical = *known(&facts.disk.physical_block_bytes)?;
     // Nothing here depends on atomic writes; that they are there is said for those who wonder.
-    let atomic = facts.disk.atomic_write_bytes.as_ref().map_or(0, |bytes| *bytes);
+    let atomic = match &facts.disk.atomic_write_bytes {
+        Err(unread) if unread.is_missing() => 0,
+        told => *known(told)?,
+    };
     let read = format!(
         "{logical} bytes, {physical} inside; whole or not at all: {}",
         if atomic == 0 { "not promised".to_owned() } else { format!("up to {atomic} bytes") }

@@ -5,6 +5,7 @@ use crate::facts::cpu_list::{CoreSet, common, sorted, union, without};
 use crate::facts::interrupts::{Device, Interrupt};
 use crate::facts::{Facts, Known};
 use crate::pin;
+use crate::root::Unread;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -112,7 +113,15 @@ fn of_device(facts: &Facts, plan: &Plan, device: &Device, what: &str) -> Known<F
     if own.is_empty() {
         return not_applicable(format!("no interrupt is {what}'s by name"));
     }
-    let goes_to = sorted(own.iter().filter_map(|interrupt| interrupt.goes_to.clone().ok()).flatten().collect());
+    let mut goes_to = Vec::new();
+    for interrupt in &own {
+        let cores = known(&interrupt.goes_to)?;
+        if cores.is_empty() {
+            return Err(Unread::malformed(&format!("proc/irq/{}", interrupt.number), "it goes to no core"));
+        }
+        goes_to.extend(cores);
+    }
+    let goes_to = sorted(goes_to);
     match strikes(all, |interrupt| interrupt.is_of(device), facts, plan) {
         None => ok(format!("{} interrupts of {what}, to {}", own.len(), named(&goes_to))),
         Some((cores, count, busiest)) => {

@@ -1,7 +1,7 @@
 //! The interface and the stack.
 
 use super::{Check, Cost, Finding, Group, Plan, bad, known, not_applicable, ok, size, warn};
-use crate::facts::network::Network;
+use crate::facts::network::{Coalesced, Network};
 use crate::facts::{Facts, Known, value};
 use crate::root::{Unread, Why};
 
@@ -474,17 +474,19 @@ fn buffers(facts: &Facts, plan: &Plan) -> Known<Finding> {
 
 fn coalescing(facts: &Facts, _: &Plan) -> Known<Finding> {
     with_card(facts, |network| {
-        let text = known(&network.coalescing)?;
-        // "Adaptive RX: on  TX: off", and "rx-usecs: 3", or n/a.
-        let is_adaptive = value(text, "Adaptive RX").is_some_and(|value| value.starts_with("on"));
-        let us = value(text, "rx-usecs").and_then(|value| value.parse::<u64>().ok());
-        let read = format!(
-            "adaptive-rx {}, rx-usecs {}",
-            if is_adaptive { "on" } else { "off" },
-            us.map_or("n/a".to_owned(), |us| us.to_string())
-        );
-        if is_adaptive || us.is_some_and(|us| us > 0) {
+        let Coalesced { is_adaptive, us, frames } = network.coalesced()?;
+        let shown = |number: Option<u64>| number.map_or("n/a".to_owned(), |number| number.to_string());
+        let mut read = format!("adaptive-rx {}, rx-usecs {}", on(is_adaptive), shown(us));
+        // Of one packet the interrupt comes at once.
+        if frames > Some(1) {
+            read += &format!(", rx-frames {}", shown(frames));
+        }
+        if is_adaptive || us > Some(0) {
             return warn(read, format!("ethtool -C {} adaptive-rx off rx-usecs 0", network.name));
+        }
+        // Without a time to end it, the last packet of a burst would wait for others.
+        if frames > Some(1) {
+            return warn(read, format!("ethtool -C {} rx-frames 1", network.name));
         }
         ok(read)
     })
@@ -495,7 +497,7 @@ fn merging(facts: &Facts, plan: &Plan) -> Known<Finding> {
         let features = known(&network.features)?;
         let lro = network.feature("large-receive-offload")?;
         // Older kernels don't know the second. Beside the kernel's stack it merges what the stack would merge.
-        let hardware = network.feature("rx-gro-hw").unwrap_or(false);
+        let hardware = value(features, "rx-gro-hw").is_some() && network.feature("rx-gro-hw")?;
         let read = format!("large-receive-offload {}, rx-gro-hw {}", on(lro), on(hardware));
         if lro || hardware && plan.bypass_queue.is_some() {
             let is_fixed = |feature| value(features, feature).is_some_and(|value| value.ends_with("on [fixed]"));
@@ -521,9 +523,7 @@ fn pause(facts: &Facts, _: &Plan) -> Known<Finding> {
         {
             return not_applicable(format!("{} has none", network.name));
         }
-        let text = known(&network.pause)?;
-        let side = |name: &str| value(text, name).is_some_and(|value| value.starts_with("on"));
-        let (rx, tx) = (side("RX"), side("TX"));
+        let (rx, tx) = network.pauses()?;
         if rx || tx {
             return warn(
                 format!("RX {}, TX {}", on(rx), on(tx)),

@@ -4,7 +4,7 @@ use super::{Check, Cost, Finding, Group, Plan, bad, named, not_applicable, ok, w
 use crate::facts::cpu_list::sorted;
 use crate::facts::power::CorePower;
 use crate::facts::{Facts, Known};
-use crate::root::Unread;
+use crate::root::{Unread, Why};
 
 /// From here on a sleep state is deep. Shallower ones cost less than the wakeup of a thread.
 const DEEP_US: u64 = 10;
@@ -135,10 +135,10 @@ fn sleep(facts: &Facts, plan: &Plan) -> Known<Finding> {
     if waiting.is_empty() {
         return not_applicable("each stage's thread spins");
     }
-    if let Ok(us) = facts.power.dma_latency_us
-        && us <= DEEP_US
-    {
-        return ok(format!("/dev/cpu_dma_latency is held at {us} µs"));
+    match &facts.power.dma_latency_us {
+        Ok(us) if *us <= DEEP_US => return ok(format!("/dev/cpu_dma_latency is held at {us} µs")),
+        Err(Unread { why: Why::Malformed(_), .. }) => return Err(facts.power.dma_latency_us.clone().unwrap_err()),
+        _ => {}
     }
     if let Some(us) = plan.runtime.hold_cpu_latency_us
         && u64::from(us) <= DEEP_US

@@ -1,3 +1,5 @@
+mod rubbish;
+
 use std::path::{Path, PathBuf};
 
 use super::*;

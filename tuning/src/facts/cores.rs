@@ -60,7 +60,7 @@ pub struct Cores {
     /// Those that this process may use: its affinity, within its cpuset.
     pub allowed: Known<CoreSet>,
     /// What its cpuset lets it use, where it is in one: its affinity may be widened up to that.
-    pub cpuset: Option<CoreSet>,
+    pub cpuset: Known<Option<CoreSet>>,
     /// Each core's place.
     pub places: BTreeMap<usize, Place>,
     /// Whether SMT is on: `on`, `off`, `forceoff`, `notsupported`.
@@ -82,7 +82,7 @@ impl Cores {
             Err(unread) if unread.is_missing() => Ok(Vec::new()),
             found => found,
         };
-        let online = cpu_list::read_list(root, &format!("{cpu}/online"));
+        let online = cpu_list::some(root, &format!("{cpu}/online"));
         let partitions = Partitions::read(root);
         let nodes = Nodes::read(root);
         let places = online.iter().flatten().map(|&core| (core, Place::read(root, core, &nodes))).collect();
@@ -121,8 +121,8 @@ impl Place {
         let below = format!("sys/devices/system/cpu/cpu{core}");
         Place {
             package: number(root, &format!("{below}/topology/physical_package_id")),
-            siblings: cpu_list::read_list(root, &format!("{below}/topology/thread_siblings_list")),
-            l3: cpu_list::read_list(root, &format!("{below}/cache/index3/shared_cpu_list")),
+            siblings: cpu_list::some(root, &format!("{below}/topology/thread_siblings_list")),
+            l3: cpu_list::some(root, &format!("{below}/cache/index3/shared_cpu_list")),
             node: nodes.of(core),
         }
     }
@@ -139,7 +139,7 @@ fn rcu_nocbs(line: &Known<CommandLine>, nohz_full: &Known<CoreSet>, online: &Kno
         None if line.has("rcu_nocbs") => online.clone()?,
         None => Vec::new(),
     };
-    Ok(cpu_list::sorted([named, nohz_full.clone().unwrap_or_default()].concat()))
+    Ok(cpu_list::sorted([named, nohz_full.clone()?].concat()))
 }
 
 fn allowed(root: &Root) -> Known<CoreSet> {
@@ -151,12 +151,19 @@ fn allowed(root: &Root) -> Known<CoreSet> {
 }
 
 /// The innermost cgroup that says so, of either version.
-fn cpuset(root: &Root) -> Option<CoreSet> {
-    let groups = super::limits::cgroups(root).ok()?;
+fn cpuset(root: &Root) -> Known<Option<CoreSet>> {
+    let groups = super::limits::cgroups(root)?;
     let second = super::limits::above(&groups, None).into_iter().map(|at| format!("{at}/cpuset.cpus.effective"));
     let first =
         super::limits::above(&groups, Some("cpuset")).into_iter().map(|at| format!("{at}/cpuset.effective_cpus"));
-    first.chain(second).find_map(|path| cpu_list::read_list(root, &path).ok())
+    for path in first.chain(second) {
+        match cpu_list::read_list(root, &path) {
+            Err(unread) if unread.is_missing() => {}
+            Ok(cores) if cores.is_empty() => return Err(Unread::malformed(&path, "no core at all")),
+            cores => return cores.map(Some),
+        }
+    }
+    Ok(None)
 }
 
 fn threads(root: &Root) -> Known<Vec<Thread>> {
@@ -184,7 +191,7 @@ fn steal(text: &str) -> BTreeMap<usize, (u64, u64)> {
     let core = |line: &str| {
         let mut words = line.strip_prefix("cpu")?.split_whitespace();
         let core = words.next()?.parse().ok()?;
-        let times: Vec<u64> = words.take(8).map(|word| word.parse().unwrap_or(0)).collect();
+        let times: Vec<u64> = words.take(8).map(|word| word.parse().ok()).collect::<Option<_>>()?;
         let all = times.iter().fold(0_u64, |sum, time| sum.saturating_add(*time));
         Some((core, (*times.get(7)?, all)))
     };
@@ -198,22 +205,38 @@ fn quota(root: &Root) -> Known<Option<(u64, u64)>> {
     let path = |at: &str, file: &str| format!("{at}/{file}").replace("//", "/");
     let mut tightest: Option<(u64, u64)> = None;
     for at in super::limits::above(&groups, None) {
-        if let Ok(text) = root.text(&path(&at, "cpu.max")) {
-            tightest = tighter(tightest, text.split_once(' ').and_then(|(max, period)| limit(max, period)));
+        if let Some((at, text)) = told(root, path(&at, "cpu.max"))? {
+            let (max, period) = text.split_once(' ').ok_or_else(|| Unread::malformed(&at, super::short(&text)))?;
+            tightest = tighter(tightest, limit(&at, max, period)?);
         }
     }
     for at in super::limits::above(&groups, Some("cpu")) {
-        let max = root.text(&path(&at, "cpu.cfs_quota_us"));
-        if let (Ok(max), Ok(period)) = (max, root.text(&path(&at, "cpu.cfs_period_us"))) {
-            tightest = tighter(tightest, limit(&max, &period));
+        let max = told(root, path(&at, "cpu.cfs_quota_us"))?;
+        if let Some(((_, max), (at, period))) = max.zip(told(root, path(&at, "cpu.cfs_period_us"))?) {
+            tightest = tighter(tightest, limit(&at, &max, &period)?);
         }
     }
     Ok(tightest)
 }
 
+/// What a cgroup says, with where it says so; the first of all says nothing.
+fn told(root: &Root, path: String) -> Known<Option<(String, String)>> {
+    match root.text(&path) {
+        Err(unread) if unread.is_missing() => Ok(None),
+        text => Ok(Some((path, text?))),
+    }
+}
+
 /// `max` and `-1` are none.
-fn limit(max: &str, period: &str) -> Option<(u64, u64)> {
-    Some((max.trim().parse().ok()?, period.trim().parse().ok().filter(|period| *period > 0)?))
+fn limit(path: &str, max: &str, period: &str) -> Known<Option<(u64, u64)>> {
+    let period = super::parsed(path, period)?;
+    match max.trim() {
+        _ if !(1..=super::INT_MAX).contains(&period) => {
+            Err(Unread::malformed(path, format!("a period of {period} µs")))
+        }
+        "max" | "-1" => Ok(None),
+        max => Ok(Some((super::parsed(path, max)?, period))),
+    }
 }
 
 fn tighter(a: Option<(u64, u64)>, b: Option<(u64, u64)>) -> Option<(u64, u64)> {

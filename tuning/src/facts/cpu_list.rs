@@ -55,6 +55,12 @@ pub(super) fn read_list(root: &Root, path: &str) -> Known<CoreSet> {
     list(&text).map_err(|what| Unread::malformed(path, what))
 }
 
+/// A file with a list that has one core at least.
+pub(super) fn some(root: &Root, path: &str) -> Known<CoreSet> {
+    let cores = read_list(root, path)?;
+    if cores.is_empty() { Err(Unread::malformed(path, "no core at all")) } else { Ok(cores) }
+}
+
 /// A file with a mask.
 pub(super) fn read_mask(root: &Root, path: &str) -> Known<CoreSet> {
     let text = root.text(path)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::interrupts::Device;
 use super::memory::SHARED;
-use super::{Known, chosen, number, short};
+use super::{INT_MAX, Known, chosen, number, one_of, short, switch, up_to};
 use crate::root::{Root, Unread};
 
 /// Where a file system is mounted, and how.
@@ -86,11 +86,12 @@ impl Disk {
                 found => found,
             }),
             scheduler: text("queue/scheduler").and_then(|text| scheduler(&chosen(&text))),
-            write_cache: text("queue/write_cache"),
-            has_fua: bytes("queue/fua").map(|fua: u64| fua != 0),
-            logical_block_bytes: bytes("queue/logical_block_size"),
-            physical_block_bytes: bytes("queue/physical_block_size"),
-            atomic_write_bytes: bytes("queue/atomic_write_unit_max_bytes"),
+            write_cache: text("queue/write_cache")
+                .and_then(|word| one_of("queue/write_cache", word, &["write back", "write through"])),
+            has_fua: below("queue/fua").and_then(|path| switch(root, &path)),
+            logical_block_bytes: bytes("queue/logical_block_size").and_then(block),
+            physical_block_bytes: bytes("queue/physical_block_size").and_then(block),
+            atomic_write_bytes: below("queue/atomic_write_unit_max_bytes").and_then(|path| up_to(root, &path, INT_MAX)),
             queues: below("mq").and_then(|path| root.names(&path)).map(|names| names.len()),
             power_saving_us: number(root, "sys/module/nvme_core/parameters/default_ps_max_latency_us"),
             space: root.space(directory).and_then(|text| space(&text)),
@@ -218,7 +219,18 @@ fn device(root: &Root, name: &str) -> Device {
 
 fn space(text: &str) -> Known<(u64, u64)> {
     let numbers = text.split_once(' ').and_then(|(free, all)| Some((free.parse().ok()?, all.parse().ok()?)));
-    numbers.ok_or_else(|| Unread::malformed("ticktape/space.txt", super::short(text)))
+    numbers
+        .filter(|(free, all): &(u64, u64)| free <= all && *all > 0)
+        .ok_or_else(|| Unread::malformed("ticktape/space.txt", super::short(text)))
+}
+
+/// The bytes of a block: half a KiB, or so many times two of it.
+fn block(bytes: u64) -> Known<u64> {
+    const MAX: u64 = 64 << 20;
+    if bytes.is_power_of_two() && (512..=MAX).contains(&bytes) {
+        return Ok(bytes);
+    }
+    Err(Unread::malformed("block size", format!("{bytes} bytes are none")))
 }
 
 /// A scheduler's name, as `mq-deadline`: what is something else tells nothing.

@@ -116,6 +116,7 @@ impl Interrupts {
                 interrupt.goes_to = match affinity(root, interrupt.number, "effective_affinity_list") {
                     // The cores that the kernel picked, or those that it may pick from where it does not say.
                     Ok(cores) if !cores.is_empty() => Ok(cores),
+                    Err(unread) if !unread.is_missing() => Err(unread),
                     _ => interrupt.may_go_to.clone(),
                 };
             }

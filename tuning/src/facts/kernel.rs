@@ -1,6 +1,6 @@
 //! The kernel: its version, how it was started, and its settings.
 
-use super::{Known, number, value};
+use super::{Known, number, one_of, up_to, value};
 use crate::root::{Root, Unread};
 
 /// What of the command line is kept. The rest may name disks and hosts.
@@ -97,21 +97,24 @@ pub struct Kernel {
 impl Kernel {
     /// Reads it.
     pub fn read(root: &Root) -> Kernel {
-        let sysctl = |file: &str| number(root, &format!("proc/sys/kernel/{file}"));
+        let switch = |file: &str| up_to(root, &format!("proc/sys/kernel/{file}"), 1);
         let line = root.kept("proc/cmdline", |line| Some(CommandLine::parse(line).line()));
         Kernel {
             release: root.text("proc/sys/kernel/osrelease"),
             build: root.text("proc/sys/kernel/version"),
             command_line: line.map(|text| CommandLine::parse(&text)),
             mitigations: mitigations(root),
-            nmi_watchdog: sysctl("nmi_watchdog"),
-            soft_watchdog: sysctl("soft_watchdog"),
+            nmi_watchdog: switch("nmi_watchdog"),
+            soft_watchdog: switch("soft_watchdog"),
             watchdog_cores: super::cpu_list::read_list(root, "proc/sys/kernel/watchdog_cpumask"),
-            timer_migration: sysctl("timer_migration"),
-            clocksource: root.text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            timer_migration: switch("timer_migration"),
+            clocksource: root.text(CLOCKSOURCE).and_then(|word| one_of(CLOCKSOURCE, word, &CLOCKSOURCES)),
             flags: flags(root),
-            autogroup: sysctl("sched_autogroup_enabled"),
-            rt_runtime_us: number(root, "proc/sys/kernel/sched_rt_runtime_us"),
+            autogroup: switch("sched_autogroup_enabled"),
+            rt_runtime_us: number::<i32>(root, "proc/sys/kernel/sched_rt_runtime_us").and_then(|us| match us {
+                -1.. => Ok(i64::from(us)),
+                _ => Err(Unread::malformed("proc/sys/kernel/sched_rt_runtime_us", format!("{us} is no time"))),
+            }),
         }
     }
 
@@ -130,6 +133,25 @@ impl Kernel {
         self.flags.as_ref().map(|flags| flags.iter().any(|flag| flag == "hypervisor")).map_err(Unread::clone)
     }
 }
+
+const CLOCKSOURCE: &str = "sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+/// What the kernel can read the clock from, on any box that this runs on.
+const CLOCKSOURCES: [&str; 13] = [
+    "tsc",
+    "tsc-early",
+    "hpet",
+    "acpi_pm",
+    "pit",
+    "jiffies",
+    "refined-jiffies",
+    "kvm-clock",
+    "xen",
+    "hyperv_clocksource_tsc_page",
+    "hyperv_clocksource_msr",
+    "arch_sys_counter",
+    "riscv_clocksource",
+];
 
 /// How what the kernel says of a flaw begins.
 const HOW: [&str; 7] =

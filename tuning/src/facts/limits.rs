@@ -1,6 +1,6 @@
 //! What this process may do and take.
 
-use super::{Known, number, value};
+use super::{Known, number, one_of, up_to, value};
 use crate::root::{Root, Unread};
 
 /// Capabilities by their bits, as in `CapEff` of `/proc/self/status`.
@@ -62,14 +62,19 @@ impl Limits {
         };
         Limits {
             capabilities: field("CapEff", 16),
-            seccomp: field("Seccomp", 10),
+            seccomp: field("Seccomp", 10).and_then(|mode| match mode {
+                0..=2 => Ok(mode),
+                _ => Err(Unread::malformed(path, format!("Seccomp: {mode} is no mode"))),
+            }),
             locked_bytes_max: limit("Max locked memory"),
             files_max: limit("Max open files"),
             real_time_max: limit("Max realtime priority"),
-            io_uring_disabled: number(root, "proc/sys/kernel/io_uring_disabled"),
+            io_uring_disabled: up_to(root, "proc/sys/kernel/io_uring_disabled", 2),
             cgroup_bytes_max: cgroup_bytes_max(root),
             is_kept_from_swap: is_kept_from_swap(root),
-            may_hold_awake: root.may_hold_awake().map(|word| word == "yes"),
+            may_hold_awake: root.may_hold_awake().and_then(|word| {
+                one_of("ticktape/cpu-dma-latency-write.txt", word, &["yes", "no"]).map(|word| word == "yes")
+            }),
         }
     }
 
@@ -122,8 +127,17 @@ fn cgroup_bytes_max(root: &Root) -> Known<Option<u64>> {
     let groups = cgroups(root)?;
     let second = above(&groups, None).into_iter().map(|at| format!("{at}/memory.max"));
     let first = above(&groups, Some("memory")).into_iter().map(|at| format!("{at}/memory.limit_in_bytes"));
-    let limits = second.chain(first).filter_map(|path| root.text(&path).ok()?.parse::<u64>().ok());
-    Ok(limits.filter(|bytes| *bytes < NONE).min())
+    let mut least: Option<u64> = None;
+    for path in second.chain(first) {
+        let bytes = match root.text(&path) {
+            // The first cgroup of all has no limit, nor has one whose parent gives none away.
+            Err(unread) if unread.is_missing() => continue,
+            told => told?,
+        };
+        let bytes = if bytes == "max" { NONE } else { super::parsed(&path, &bytes)? };
+        least = least.into_iter().chain((bytes < NONE).then_some(bytes)).min();
+    }
+    Ok(least)
 }
 
 /// Where systemd has the unit's cgroup.

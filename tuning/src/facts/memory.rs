@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::disk::{self, Mount};
-use super::{Known, chosen, number, one_of, value};
+use super::{INT_MAX, Known, chosen, number, one_of, up_to, value};
 use crate::root::{Root, Unread};
 
 /// Where rings with a name are, unless told otherwise.
@@ -47,23 +47,37 @@ impl Memory {
             let path = format!("{mm}/transparent_hugepage/{file}");
             one_of(&path, chosen(&root.text(&path)?), known)
         };
-        let vm = |file: &str| number(root, &format!("proc/sys/vm/{file}"));
+        let vm = |file: &str, max: u64| up_to(root, &format!("proc/sys/vm/{file}"), max);
         Memory {
-            huge_pages: number(root, &format!("{huge}/free_hugepages"))
-                .and_then(|free| Ok((free, number(root, &format!("{huge}/nr_hugepages"))?))),
+            huge_pages: huge_pages(root, &huge),
             thp: word("enabled", &["always", "madvise", "never"]),
             thp_defrag: word("defrag", &["always", "defer", "defer+madvise", "madvise", "never"]),
             thp_shared: word("shmem_enabled", &["always", "within_size", "advise", "never", "deny", "force"]),
             shared_mount: disk::mount(root, Path::new(SHARED)),
-            numa_balancing: number(root, "proc/sys/kernel/numa_balancing"),
-            nodes: super::cpu_list::read_list(root, "sys/devices/system/node/online").map(|nodes| nodes.len()),
-            ksm: number(root, &format!("{mm}/ksm/run")),
+            numa_balancing: up_to(root, "proc/sys/kernel/numa_balancing", 3),
+            nodes: super::cpu_list::read_list(root, NODES).and_then(|nodes| match nodes.len() {
+                0 => Err(Unread::malformed(NODES, "none")),
+                count => Ok(count),
+            }),
+            ksm: up_to(root, &format!("{mm}/ksm/run"), 2),
             swap: swap(root),
-            zone_reclaim: vm("zone_reclaim_mode"),
-            compaction: vm("compaction_proactiveness"),
-            stat_interval_s: vm("stat_interval"),
+            zone_reclaim: vm("zone_reclaim_mode", 7),
+            compaction: vm("compaction_proactiveness", 100),
+            stat_interval_s: vm("stat_interval", INT_MAX),
         }
     }
+}
+
+const NODES: &str = "sys/devices/system/node/online";
+
+fn huge_pages(root: &Root, at: &str) -> Known<(u64, u64)> {
+    let (free, all) = (number(root, &format!("{at}/free_hugepages"))?, number(root, &format!("{at}/nr_hugepages"))?);
+    // More than any address reaches.
+    const PAGES_MAX: u64 = 1 << 31;
+    if free <= all && all <= PAGES_MAX {
+        return Ok((free, all));
+    }
+    Err(Unread::malformed(at, format!("{free} free of {all}")))
 }
 
 fn swap(root: &Root) -> Known<(u64, u64)> {

@@ -2,7 +2,7 @@
 
 use super::cpu_list::{self, CoreSet};
 use super::interrupts::Device;
-use super::{Known, number, value};
+use super::{INT_MAX, Known, number, up_to, value};
 use crate::root::{Root, Unread, Why};
 
 /// How packets were lost since the interface came up.
@@ -87,13 +87,14 @@ impl Network {
             driver: driver.map(|target| target.rsplit('/').next().unwrap_or_default().to_owned()),
             device: Device::read(root, &device, name),
             node: number(root, &format!("{device}/numa_node")),
-            mtu: number(root, &format!("{at}/mtu")),
+            mtu: up_to(root, &format!("{at}/mtu"), INT_MAX),
             rx_queues: queues(root, &at).map(|queues| queues.len()),
             steered_to: steered_to(root, &at),
             link_losses: number(root, &format!("{at}/carrier_down_count")),
             losses: LOSSES.map(|file| (file, number(root, &format!("{at}/statistics/{file}")))).to_vec(),
-            defer_hard_irqs: number(root, &format!("{at}/napi_defer_hard_irqs")),
-            flush_timeout_ns: number(root, &format!("{at}/gro_flush_timeout")),
+            defer_hard_irqs: up_to(root, &format!("{at}/napi_defer_hard_irqs"), INT_MAX),
+            // From a second on nobody polls in time.
+            flush_timeout_ns: up_to(root, &format!("{at}/gro_flush_timeout"), 1_000_000_000),
             suspend_timeout_ns: suspend_timeout_ns(root, name),
             rings: root.ethtool('g', name),
             coalescing: root.ethtool('c', name),
@@ -130,6 +131,10 @@ impl Network {
             }
             filters => filters.as_ref().map_err(Unread::clone)?,
         };
+        // As `Total 0 rules`: what has no such line is no answer.
+        if !text.lines().any(|line| line.starts_with("Total ") && line.trim_end().ends_with("rules")) {
+            return Err(Unread::malformed(&format!("ethtool -n {}", self.name), "no count of rules in it"));
+        }
         let takes = |filter: &&str| {
             let is_udp = value(filter, "Rule Type").is_some_and(|kind| kind == "UDP over IPv4");
             let number = |word: &str| match word.strip_prefix("0x") {
@@ -161,22 +166,72 @@ impl Network {
     pub fn feature(&self, feature: &str) -> Known<bool> {
         let text = self.features.as_ref().map_err(Unread::clone)?;
         let malformed = || Unread::malformed(&format!("ethtool -k {}", self.name), format!("no {feature} in it"));
-        value(text, feature).map(|value| value.starts_with("on")).ok_or_else(malformed)
+        value(text, feature).and_then(is_on).ok_or_else(malformed)
     }
+}
+
+impl Network {
+    /// Whether its pause frames are on, received and sent, from what `ethtool -a` prints.
+    pub fn pauses(&self) -> Known<(bool, bool)> {
+        let text = self.pause.as_ref().map_err(Unread::clone)?;
+        let side = |name: &str| value(text, name).and_then(is_on);
+        let malformed = || Unread::malformed(&format!("ethtool -a {}", self.name), "no RX and TX in it");
+        side("RX").zip(side("TX")).ok_or_else(malformed)
+    }
+
+    /// How its receive interrupts wait for more to come, from what `ethtool -c` prints: lines as `Adaptive RX: on  TX: off` and `rx-usecs: 3`.
+    pub fn coalesced(&self) -> Known<Coalesced> {
+        let text = self.coalescing.as_ref().map_err(Unread::clone)?;
+        let malformed = |key: &str| Unread::malformed(&format!("ethtool -c {}", self.name), format!("no {key} in it"));
+        // A driver that has none of them says n/a.
+        let number = |key: &str| match value(text, key) {
+            Some("n/a") => Ok(None),
+            Some(number) => number.parse::<u32>().map(|number| Some(u64::from(number))).map_err(|_| malformed(key)),
+            None => Err(malformed(key)),
+        };
+        let adaptive = value(text, "Adaptive RX").ok_or_else(|| malformed("Adaptive RX"))?;
+        let is_adaptive = match adaptive.split_whitespace().next() {
+            Some("n/a") => false,
+            _ => is_on(adaptive).ok_or_else(|| malformed("Adaptive RX"))?,
+        };
+        // Programs that are old print no frames.
+        let frames = if value(text, "rx-frames").is_some() { number("rx-frames")? } else { None };
+        Ok(Coalesced { is_adaptive, us: number("rx-usecs")?, frames })
+    }
+}
+
+/// How a card waits for more before it interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coalesced {
+    /// Whether it picks the time by itself.
+    pub is_adaptive: bool,
+    /// How long it waits, in µs.
+    pub us: Option<u64>,
+    /// For how many packets.
+    pub frames: Option<u64>,
 }
 
 impl Stack {
     fn read(root: &Root) -> Stack {
-        let core = |file: &str| number(root, &format!("proc/sys/net/core/{file}"));
+        let core = |file: &str, max: u64| up_to(root, &format!("proc/sys/net/core/{file}"), max);
         Stack {
-            rx_buffer_bytes_max: core("rmem_max"),
-            tx_buffer_bytes_max: core("wmem_max"),
-            bpf_jit: core("bpf_jit_enable"),
-            memberships_max: number(root, "proc/sys/net/ipv4/igmp_max_memberships"),
-            backlog_max: core("netdev_max_backlog"),
+            rx_buffer_bytes_max: core("rmem_max", INT_MAX),
+            tx_buffer_bytes_max: core("wmem_max", INT_MAX),
+            bpf_jit: core("bpf_jit_enable", 2),
+            memberships_max: up_to(root, "proc/sys/net/ipv4/igmp_max_memberships", INT_MAX),
+            backlog_max: core("netdev_max_backlog", INT_MAX),
             backlog: backlog(root),
             socket_drops: socket_drops(root),
         }
+    }
+}
+
+/// `on` or `off`, with or without `[fixed]` behind it.
+fn is_on(text: &str) -> Option<bool> {
+    match text.split_whitespace().next()? {
+        "on" => Some(true),
+        "off" => Some(false),
+        _ => None,
     }
 }
 
@@ -196,13 +251,16 @@ fn steered_to(root: &Root, at: &str) -> Known<Vec<(String, CoreSet)>> {
 /// The stricter of the interface's and of all interfaces'.
 fn reverse_path(root: &Root, name: &str) -> Known<u64> {
     // Dots in a name stand as slashes in the names of settings, but not in their paths.
-    let of = |name: &str| number::<u64>(root, &format!("proc/sys/net/ipv4/conf/{name}/rp_filter"));
+    let of = |name: &str| up_to(root, &format!("proc/sys/net/ipv4/conf/{name}/rp_filter"), 2);
     Ok(of("all")?.max(of(name)?))
 }
 
 /// The last of each line's four words.
 fn suspend_timeout_ns(root: &Root, name: &str) -> Known<u64> {
     let (path, text) = (format!("netdev napi-get {name}"), root.napis(name)?);
+    if text.is_empty() {
+        return Err(Unread::malformed(&path, "no NAPI"));
+    }
     let mut longest = 0;
     for line in text.lines() {
         match line.split(' ').nth(3) {
@@ -235,6 +293,9 @@ fn backlog(root: &Root) -> Known<(u64, u64)> {
     let path = "proc/net/softnet_stat";
     let reduced = |line: &str| Some(line.split_whitespace().take(3).collect::<Vec<_>>().join(" "));
     let text = root.kept(path, reduced)?;
+    if text.is_empty() {
+        return Err(Unread::malformed(path, "nothing of any core"));
+    }
     let mut sum = (0_u64, 0_u64);
     for line in text.lines() {
         let words: Vec<u64> = line.split(' ').filter_map(|word| u64::from_str_radix(word, 16).ok()).collect();

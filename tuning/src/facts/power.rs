@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Known, number};
-use crate::root::Root;
+use super::{INT_MAX, Known, number, one_of, switch, up_to};
+use crate::root::{Root, Unread};
 
 /// A state in which a core may sleep.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,11 +51,11 @@ impl Power {
     pub fn read(root: &Root) -> Power {
         let online = super::cpu_list::read_list(root, "sys/devices/system/cpu/online").unwrap_or_default();
         let cpu = "sys/devices/system/cpu";
-        let turbo = match number::<u8>(root, &format!("{cpu}/intel_pstate/no_turbo")) {
-            Ok(off) => Ok(off == 0),
-            Err(_) => number::<u8>(root, &format!("{cpu}/cpufreq/boost")).map(|on| on != 0),
+        let turbo = match switch(root, &format!("{cpu}/intel_pstate/no_turbo")) {
+            Err(unread) if unread.is_missing() => switch(root, &format!("{cpu}/cpufreq/boost")),
+            is_off => is_off.map(|is_off| !is_off),
         };
-        let dma = root.dma_latency().and_then(|text| super::parsed("dev/cpu_dma_latency", &text));
+        let dma = root.dma_latency().and_then(|text| super::parsed::<u32>("dev/cpu_dma_latency", &text)).map(u64::from);
         let cores = online.into_iter().map(|core| (core, CorePower::read(root, core))).collect();
         Power { cores, turbo, dma_latency_us: dma }
     }
@@ -65,15 +65,33 @@ impl CorePower {
     fn read(root: &Root, core: usize) -> CorePower {
         let at = format!("sys/devices/system/cpu/cpu{core}");
         CorePower {
-            governor: root.text(&format!("{at}/cpufreq/scaling_governor")),
-            max_khz: number(root, &format!("{at}/cpufreq/scaling_max_freq")),
-            hardware_max_khz: number(root, &format!("{at}/cpufreq/cpuinfo_max_freq")),
-            energy_bias: number(root, &format!("{at}/power/energy_perf_bias")),
-            energy_preference: root.text(&format!("{at}/cpufreq/energy_performance_preference")),
+            governor: governor(root, &format!("{at}/cpufreq/scaling_governor")),
+            max_khz: khz(root, &format!("{at}/cpufreq/scaling_max_freq")),
+            hardware_max_khz: khz(root, &format!("{at}/cpufreq/cpuinfo_max_freq")),
+            energy_bias: up_to(root, &format!("{at}/power/energy_perf_bias"), 15),
+            energy_preference: preference(root, &format!("{at}/cpufreq/energy_performance_preference")),
             idle_states: idle_states(root, &format!("{at}/cpuidle")),
             throttled: number(root, &format!("{at}/thermal_throttle/core_throttle_count")),
         }
     }
+}
+
+fn governor(root: &Root, path: &str) -> Known<String> {
+    let known = ["performance", "powersave", "ondemand", "conservative", "schedutil", "userspace"];
+    root.text(path).and_then(|word| one_of(path, word, &known))
+}
+
+/// A word, or a number from 0 to 255 where the driver takes one.
+fn preference(root: &Root, path: &str) -> Known<String> {
+    let known = ["default", "performance", "balance_performance", "balance_power", "power"];
+    let word = root.text(path)?;
+    if word.parse::<u8>().is_ok() { Ok(word) } else { one_of(path, word, &known) }
+}
+
+/// A frequency.
+fn khz(root: &Root, path: &str) -> Known<u64> {
+    let khz = up_to(root, path, INT_MAX)?;
+    if khz > 0 { Ok(khz) } else { Err(Unread::malformed(path, "0 is no frequency")) }
 }
 
 fn idle_states(root: &Root, at: &str) -> Known<Vec<IdleState>> {
@@ -83,8 +101,9 @@ fn idle_states(root: &Root, at: &str) -> Known<Vec<IdleState>> {
         .map(|state| {
             Ok(IdleState {
                 name: root.text(&format!("{at}/{state}/name"))?,
-                latency_us: number(root, &format!("{at}/{state}/latency"))?,
-                is_disabled: number::<u8>(root, &format!("{at}/{state}/disable"))? != 0,
+                latency_us: up_to(root, &format!("{at}/{state}/latency"), INT_MAX)?,
+                // Bits by who disabled it.
+                is_disabled: up_to(root, &format!("{at}/{state}/disable"), 3)? != 0,
             })
         })
         .collect()

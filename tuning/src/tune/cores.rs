@@ -98,7 +98,7 @@ fn count(cores: usize) -> String {
 /// Those that run and that a process may be put on. Isolated ones have to be asked for; so they are in nobody's mask.
 fn usable(facts: &Facts) -> Known<CoreSet> {
     let online = facts.cores.online.as_ref().map_err(Unread::clone)?;
-    let allowed = match &facts.cores.cpuset {
+    let allowed = match facts.cores.cpuset.as_ref().map_err(Unread::clone)? {
         Some(cpuset) => cpuset.clone(),
         None => {
             let own = facts.cores.allowed.as_ref().map_err(Unread::clone)?;
