@@ -1,5 +1,8 @@
 //! What of a configuration depends on the box: where it is to write. Looked at, and left as it is.
 
+use std::io::ErrorKind;
+use std::path::Path;
+
 use super::{ApplianceConfig, ConfigError};
 
 impl ApplianceConfig {
@@ -13,11 +16,11 @@ impl ApplianceConfig {
         let absolute = std::path::absolute(&self.dir).unwrap_or_else(|_| self.dir.clone());
         // What is missing of it is made, below what is there.
         if let Some(there) =
-            absolute.ancestors().find(|above| above.symlink_metadata().is_ok()).filter(|above| !above.is_dir())
+            absolute.ancestors().find(|above| above.symlink_metadata().is_ok()).filter(|above| is_no_directory(above))
         {
             return bad("dir", format!("{} is no directory", there.display()));
         }
-        if self.ring.name.is_some() && !self.ring.dir.is_dir() {
+        if self.ring.name.is_some() && is_no_directory(&self.ring.dir) {
             return bad("ring.dir", format!("there is no directory {}", self.ring.dir.display()));
         }
         if let Some(capture) = &self.capture {
@@ -26,11 +29,20 @@ impl ApplianceConfig {
                 return bad("capture.file", format!("{:?} is no name of a file", file.display().to_string()));
             }
             let above = file.parent().filter(|above| !above.as_os_str().is_empty());
-            if let Some(above) = above.filter(|above| !above.is_dir()) {
-                return bad("capture.file", format!("there is no directory {}: it is not made", above.display()));
+            if let Some(above) = above.filter(|above| is_no_directory(above)) {
+                let (file, above) = (file.display(), above.display());
+                return bad("capture.file", format!("{file}: there is no directory {above}, and none is made"));
             }
         }
         Ok(())
+    }
+}
+
+/// Whether there is none. Of what this user may not look at, nothing is known.
+fn is_no_directory(path: &Path) -> bool {
+    match path.metadata() {
+        Ok(metadata) => !metadata.is_dir(),
+        Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
     }
 }
 
