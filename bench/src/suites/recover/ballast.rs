@@ -1,15 +1,18 @@
-//! A service with a large state, of which each command touches a little, and which notes how long its looks into the state take.
+//! A service with a large state, of which each command touches a little, and which notes what the machine takes from it.
 //!
 //! A virtual machine's memory may be away: its host maps it anew, or gives it to others, until it is touched. That counts as the thread's own
-//! running time, and a core that only spins, and touches nothing, knows nothing of it.
+//! running time, and a core that only spins, and touches nothing, knows nothing of it. What is taken of its time and what its looks into the
+//! state take longer add up: it makes up for both out of the same spare time.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ticktape::{Ctx, Decode, Encode, Seq, Service};
+use ticktape_tuning::taken::{Taken, Watch};
 
 /// What an entry takes in a snapshot: the key, and the value.
 const ENTRY_BYTES: u64 = 32;
@@ -17,29 +20,44 @@ const ENTRY_BYTES: u64 = 32;
 /// The name of the shadow's thread, for which nobody waits.
 const SHADOW: &str = "tt-shadow";
 
-/// What looks into the state should take, and how long a thread has to make up for one that takes longer.
-#[derive(Clone, Copy, Debug, Default)]
+/// Each so long the executor looks at its thread's clocks, in ns.
+const LOOK_EACH_NS: u64 = 1_000_000;
+
+/// What looks into the state should take, and what part of its time the executor needs for its work while they do.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) look: Duration,
-    /// Until the next command, when it has done with this one.
-    pub(super) slack: Duration,
+    pub(super) share: f64,
 }
 
-/// The executor's looks into the state.
+impl Pace {
+    /// Before anything is known: no look takes too long.
+    pub(super) const UNKNOWN: Pace = Pace { look: Duration::MAX, share: 1.0 };
+}
+
+/// The executor's looks into the state, and how far it fell behind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Looks {
     pub(super) count: u64,
     pub(super) total_ns: u64,
-    /// How far a thread that keeps this pace falls behind by looks that take longer.
-    pub(super) behind_ns: u64,
-    pub(super) behind_max_ns: u64,
+    /// How far it is behind who sends evenly, through what was taken from it and through looks that took longer, in ns.
+    behind_ns: f64,
+    pub(super) behind_max_ns: f64,
 }
 
 impl Looks {
-    fn add(&mut self, took_ns: u64, pace_ns: u64) {
-        self.count += 1;
-        self.total_ns += took_ns;
-        self.behind_ns = (self.behind_ns + took_ns).saturating_sub(pace_ns);
+    /// Counts what came to pass between two looks at the clocks: of `passed_ns`, `gone_ns` were taken from the thread, and `count` looks
+    /// into the state took `looks_ns`.
+    fn add(&mut self, pace: Pace, passed_ns: u64, gone_ns: u64, count: u64, looks_ns: u64) {
+        self.count += count;
+        self.total_ns += looks_ns;
+        // A thread that is away within a look makes that longer; what is taken counts once.
+        let should_ns = pace.look.as_nanos().saturating_mul(u128::from(count)).try_into().unwrap_or(u64::MAX);
+        let longer_ns = looks_ns.saturating_sub(should_ns).saturating_sub(gone_ns);
+        let lost_ns = gone_ns + longer_ns;
+        // In the rest it did the work of more time than it took.
+        let made_up_ns = passed_ns.saturating_sub(lost_ns) as f64 * (1.0 / pace.share - 1.0);
+        self.behind_ns = (self.behind_ns - made_up_ns).max(0.0) + lost_ns as f64;
         self.behind_max_ns = self.behind_max_ns.max(self.behind_ns);
     }
 }
@@ -47,54 +65,82 @@ impl Looks {
 /// Where the executor tells of its looks, and is told when to begin anew. Neither state nor outputs, which must be the same in each run.
 struct Board {
     round: AtomicU64,
-    pace_ns: AtomicU64,
-    count: AtomicU64,
-    total_ns: AtomicU64,
-    behind_max_ns: AtomicU64,
+    told: Mutex<(Pace, Looks)>,
 }
 
 static BOARD: Board = Board {
     round: AtomicU64::new(0),
-    pace_ns: AtomicU64::new(0),
-    count: AtomicU64::new(0),
-    total_ns: AtomicU64::new(0),
-    behind_max_ns: AtomicU64::new(0),
+    told: Mutex::new((Pace::UNKNOWN, Looks { count: 0, total_ns: 0, behind_ns: 0.0, behind_max_ns: 0.0 })),
 };
+
+/// What the executor's thread knows of itself since it last looked at its clocks.
+struct Counting {
+    round: u64,
+    since: Instant,
+    count: u64,
+    looks_ns: u64,
+    watch: Watch,
+    pace: Pace,
+    looks: Looks,
+}
 
 thread_local! {
     static IS_SHADOW: bool = thread::current().name() == Some(SHADOW);
-    static LOOKS: Cell<(u64, Looks)> = const { Cell::new((0, Looks { count: 0, total_ns: 0, behind_ns: 0, behind_max_ns: 0 })) };
+    static COUNTING: RefCell<Option<Counting>> = const { RefCell::new(None) };
+}
+
+fn board() -> MutexGuard<'static, (Pace, Looks)> {
+    BOARD.told.lock().expect("nobody panics in between")
 }
 
 /// From the next look on, all is counted anew, against this pace.
 pub(super) fn count_looks(pace: Pace) {
-    BOARD.pace_ns.store((pace.look + pace.slack).as_nanos() as u64, Ordering::Relaxed);
+    *board() = (pace, Looks::default());
     BOARD.round.fetch_add(1, Ordering::Release);
 }
 
 /// The looks since then.
 pub(super) fn looks() -> Looks {
-    let read = |of: &AtomicU64| of.load(Ordering::Relaxed);
-    Looks {
-        count: read(&BOARD.count),
-        total_ns: read(&BOARD.total_ns),
-        behind_ns: 0,
-        behind_max_ns: read(&BOARD.behind_max_ns),
-    }
+    board().1
 }
 
-fn note_look(took: Duration) {
+fn note_look(begun: Instant, took: Duration) {
     if IS_SHADOW.with(|&is_shadow| is_shadow) {
         return;
     }
     let round = BOARD.round.load(Ordering::Acquire);
-    let (counted, looks) = LOOKS.get();
-    let mut looks = if counted == round { looks } else { Looks::default() };
-    looks.add(took.as_nanos() as u64, BOARD.pace_ns.load(Ordering::Relaxed));
-    LOOKS.set((round, looks));
-    BOARD.count.store(looks.count, Ordering::Relaxed);
-    BOARD.total_ns.store(looks.total_ns, Ordering::Relaxed);
-    BOARD.behind_max_ns.store(looks.behind_max_ns, Ordering::Relaxed);
+    COUNTING.with_borrow_mut(|counting| {
+        let counting = match counting {
+            Some(counting) if counting.round == round => counting,
+            _ => {
+                let (watch, pace) = (Watch::begin(), board().0);
+                counting.insert(Counting {
+                    round,
+                    since: begun,
+                    count: 0,
+                    looks_ns: 0,
+                    watch,
+                    pace,
+                    looks: Looks::default(),
+                })
+            }
+        };
+        counting.count += 1;
+        counting.looks_ns += took.as_nanos() as u64;
+        let passed_ns = (begun + took - counting.since).as_nanos() as u64;
+        if passed_ns < LOOK_EACH_NS {
+            return;
+        }
+        let mut taken = Taken::default();
+        counting.watch.look(&mut taken);
+        counting.looks.add(counting.pace, passed_ns, taken.total_ns, counting.count, counting.looks_ns);
+        (counting.since, counting.count, counting.looks_ns) = (begun + took, 0, 0);
+        // The client looks when a part is over: never both at once, but for the one moment in which the next part begins.
+        let mut board = board();
+        if BOARD.round.load(Ordering::Acquire) == round {
+            board.1 = counting.looks;
+        }
+    });
 }
 
 /// A map of as many entries as its configuration says.
@@ -131,7 +177,7 @@ impl Service for Ballast {
         let begun = Instant::now();
         if let Some(value) = self.entries.get_mut(&(input.key % count)) {
             value[1] = value[1].wrapping_add(input.by);
-            note_look(begun.elapsed());
+            note_look(begun, begun.elapsed());
             ctx.reply(value[1]);
         }
     }
@@ -149,17 +195,42 @@ impl Service for Ballast {
 mod tests {
     use super::*;
 
+    /// How far an executor that needs half of its time, for looks of 1 µs, falls behind: in each ms that it ran, so many µs were taken from it,
+    /// or so many looks took so many µs.
+    fn behind_us(each_ms: &[(u64, u64, u64)]) -> (f64, f64) {
+        let mut looks = Looks::default();
+        for &(gone_us, count, looks_us) in each_ms {
+            let pace = Pace { look: Duration::from_micros(1), share: 0.5 };
+            looks.add(pace, (1_000 + gone_us) * 1_000, gone_us * 1_000, count, looks_us * 1_000);
+        }
+        (looks.behind_ns / 1e3, looks.behind_max_ns / 1e3)
+    }
+
     #[test]
-    fn looks_that_take_longer_add_up_until_they_are_made_up_for() {
-        let after = |looks_ns: &[u64]| {
-            let mut looks = Looks::default();
-            looks_ns.iter().for_each(|&took_ns| looks.add(took_ns, 4_000));
-            (looks.behind_ns, looks.behind_max_ns)
-        };
-        assert_eq!(after(&[2_000; 100]), (0, 0));
-        assert_eq!(after(&[2_000, 10_000, 2_000, 2_000]), (2_000, 6_000));
-        assert_eq!(after(&[10_000, 2_000, 10_000]), (10_000, 10_000));
-        // Twice as slow as there is time for, none of them long by itself.
-        assert_eq!(after(&[8_000; 100]), (400_000, 400_000));
+    fn what_is_taken_adds_up_until_it_is_made_up_for() {
+        assert_eq!(behind_us(&[(0, 400, 400); 10]), (0.0, 0.0));
+        assert_eq!(behind_us(&[(3_000, 400, 400), (0, 400, 400)]), (2_000.0, 3_000.0));
+        assert_eq!(behind_us(&[(3_000, 400, 400), (0, 400, 400), (3_000, 400, 400)]), (4_000.0, 4_000.0));
+    }
+
+    #[test]
+    fn looks_that_take_longer_add_up_with_what_is_taken() {
+        // 800 µs of the ms lost, and 200 that make up for as much.
+        assert_eq!(behind_us(&[(0, 100, 900); 10]), (6_200.0, 6_200.0));
+        assert_eq!(behind_us(&[(3_000, 400, 400), (0, 100, 900)]), (3_600.0, 3_600.0));
+    }
+
+    #[test]
+    fn what_is_taken_within_a_look_counts_once() {
+        assert_eq!(behind_us(&[(3_000, 400, 3_400)]), (3_000.0, 3_000.0));
+    }
+
+    #[test]
+    fn who_needs_all_of_its_time_makes_up_for_nothing() {
+        let mut looks = Looks::default();
+        for gone_ns in [3_000_000, 0, 0] {
+            looks.add(Pace { look: Duration::from_micros(1), share: 1.0 }, 1_000_000 + gone_ns, gone_ns, 1, 1_000);
+        }
+        assert_eq!(looks.behind_ns, 3_000_000.0);
     }
 }

@@ -65,10 +65,8 @@ struct Run {
     stolen_ms: u64,
     /// What the client's core made it late by.
     away: Duration,
-    /// How far the appliance's thread fell behind at part load through what the machine took from it, in ms.
-    behind_ms: f64,
-    /// What a look into the state took while as much was sent as was taken.
-    look: Duration,
+    /// What a look into the state took while as much was sent as was taken, and what part of its time the executor needed at part load.
+    pace: Pace,
     /// The looks at part load.
     looks: Looks,
     /// The client went before all others on its core.
@@ -173,12 +171,6 @@ impl Case {
     }
 }
 
-/// The pace of an executor that had `whole` looks at full load, at this rate of that capacity, in commands a second.
-fn pace(whole: &Looks, rate: f64, capacity: f64) -> Pace {
-    let look = Duration::from_nanos(whole.total_ns / whole.count.max(1));
-    Pace { look, slack: Duration::from_secs_f64((1.0 / rate - 1.0 / capacity).max(0.0)) }
-}
-
 /// Part load, with a snapshot in the middle of it or, at its rate, without.
 fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>) -> Measured<Run> {
     let dir = tempfile::tempdir_in(&options.dir).map_err(|error| error.to_string())?;
@@ -198,11 +190,13 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
     while !load.is_open && Instant::now() < open_by {
         load.poll();
     }
-    count_looks(Pace::default());
+    count_looks(Pace::UNKNOWN);
     let seconds = load.run(f64::INFINITY, &appliance, |elapsed| elapsed >= CAPACITY_SECONDS)?;
     let capacity = load.sent as f64 / seconds;
     let rate = without.map_or(capacity / LOAD_DIVISOR, |with| with.rate);
-    let pace = pace(&looks(), rate, capacity);
+    let whole = looks();
+    let pace =
+        Pace { look: Duration::from_nanos(whole.total_ns / whole.count.max(1)), share: (rate / capacity).min(1.0) };
     let first = go_first();
     let is_first = first.is_ok();
     let _ = sleep_precisely();
@@ -222,8 +216,6 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
     drop(first);
     let report = appliance.stop();
     report.fault.into_iter().chain(report.errors).next().map_or(Ok(()), Err)?;
-    let taken = report.stages.iter().find_map(|(_, stage)| stage.taken);
-    let Some([_, taken]) = taken else { return Err("the appliance's thread does not spin".to_owned()) };
     let latencies = report.stages.into_iter().flat_map(|(_, stage)| stage.latencies);
     let (mut applied, mut released) = (None, None);
     for (name, [_, part_load]) in latencies {
@@ -234,19 +226,17 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
         }
     }
     let (Some(applied), Some(released)) = (applied, released) else { return Err("no latencies came back".to_owned()) };
-    let behind_ms = taken.behind_ns as f64 / 1e6;
-    Ok(Run { applied, released, seconds, rate, stolen_ms, away, behind_ms, look: pace.look, looks, is_first })
+    Ok(Run { applied, released, seconds, rate, stolen_ms, away, pace, looks, is_first })
 }
 
 /// A run's longest, in ms, and what of it is the machine's own.
 #[derive(Clone, Copy)]
 struct Longest {
     ms: f64,
-    /// The longest of what the appliance's thread fell behind by through what was taken from it, through looks into its state that took longer
-    /// than at full load, and the gaps of spinning cores beside it.
+    /// The longer of what the appliance's thread fell behind by, through what was taken from it and looks into its state that took longer than
+    /// at full load, and the gaps of spinning cores beside it.
     machine_ms: f64,
     behind_ms: f64,
-    looks_behind_ms: f64,
     /// What a look took in the mean, and at full load.
     looks_us: (f64, f64),
     stolen_ms: u64,
@@ -295,14 +285,13 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
     }
     let of = |runs: &[Run], which: fn(&Run) -> &Histogram<u64>| -> Vec<Longest> {
         let longest = |(run, &gap_ms): (&Run, &f64)| {
-            let looks_behind_ms = run.looks.behind_max_ns as f64 / 1e6;
+            let behind_ms = run.looks.behind_max_ns / 1e6;
             let look_us = run.looks.total_ns as f64 / run.looks.count.max(1) as f64 / 1e3;
             Longest {
                 ms: which(run).max() as f64 / 1e6,
-                machine_ms: run.behind_ms.max(looks_behind_ms).max(gap_ms),
-                behind_ms: run.behind_ms,
-                looks_behind_ms,
-                looks_us: (look_us, run.look.as_secs_f64() * 1e6),
+                machine_ms: behind_ms.max(gap_ms),
+                behind_ms,
+                looks_us: (look_us, run.pace.look.as_secs_f64() * 1e6),
                 stolen_ms: run.stolen_ms,
             }
         };
@@ -315,9 +304,9 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
             .peer("without a snapshot", Some(one(without.ms)))
     };
     let (applied, without_applied) = (of(&with, |run| &run.applied), of(&without, |run| &run.applied));
-    let spends = "the note says of each round what the machine took from the appliance's thread, how far looks into the state that took longer \
-                  than at full load put it behind, and what was taken from cores that only spin; what is beyond these is the appliance's own: \
-                  perf sched timehist over a run tells what it waits for";
+    let spends = "the note says of each round how far the appliance's thread fell behind through what the machine took from it, of its time and by \
+                  looks into the state that took longer than at full load, and what was taken from cores that only spin; what is beyond these \
+                  is the appliance's own: perf sched timehist over a run tells what it waits for";
     let rows = vec![
         row("wire to applied", &applied, &without_applied).budget(Budget::FloorPlus(BEYOND_MS)).spends(spends),
         row("wire to released", &of(&with, |run| &run.released), &of(&without, |run| &run.released)),
@@ -333,9 +322,9 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
         of("without", &without, |run| &run.released, "released"),
     ];
     let each = |rounds: &[Longest]| {
-        let rounds = rounds.iter().map(|Longest { ms, behind_ms, looks_behind_ms, looks_us, stolen_ms, .. }| {
+        let rounds = rounds.iter().map(|Longest { ms, behind_ms, looks_us, stolen_ms, .. }| {
             let (look_us, at_full_load_us) = looks_us;
-            format!("{ms:.1} ({behind_ms:.1}; {looks_behind_ms:.1} of {look_us:.2} us for {at_full_load_us:.2}; {stolen_ms})")
+            format!("{ms:.1} ({behind_ms:.1}; {look_us:.2} us for {at_full_load_us:.2}; {stolen_ms})")
         });
         rounds.collect::<Vec<_>>().join(", ")
     };
@@ -356,11 +345,12 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
             u8::from(ticktape_tuning::pin::groups_sessions()),
         ),
         format!(
-            "snapshot, {}: longest wire to applied of each round, in ms (and what the appliance's thread fell behind by through what was \
-             taken from it; through looks into its state, which took so long in the mean for what they took at full load, before; what the \
-             host took of all cores in all): {}; without a snapshot {}; longest gap of spinning cores {gaps}; the \
-             rows show the round that is furthest beyond its own",
+            "snapshot, {}: longest wire to applied of each round, in ms (and what the appliance's thread fell behind by, needing {:.2} of its \
+             time, through what was taken of that and through looks into its state; what these took in the mean for what they took at full \
+             load, before; what the host took of all cores in all): {}; without a snapshot {}; longest gap of spinning cores {gaps}; the rows \
+             show the round that is furthest beyond its own",
             case.name(),
+            last.pace.share,
             each(&applied),
             each(&without_applied),
         ),
