@@ -251,6 +251,49 @@ fn of_two_copies_that_lead_in_epochs_of_different_numbers_one_is_followed_and_th
 }
 
 #[test]
+fn of_two_copies_that_lead_in_one_epoch_one_is_followed_without_a_break_and_the_other_named_all_the_time() {
+    let place = Place::two_copies();
+    let (mut ours, other) = (place.leader("a"), free_address());
+    let replica = place.replica_of("own", vec![place.repair, other]);
+    ours.add(20);
+    ours.until_level(&replica);
+    // The other one begins beside it, in the same epoch, and is soon far ahead.
+    let mut theirs = place.leader_at("b", other);
+    theirs.add(300);
+    let is_named = |status: &ReplicaStatus| {
+        status.state == ReplicaState::Live
+            && status.word.contains(&other.to_string())
+            && status.word.contains("of epoch 2")
+    };
+    let named = replica.wait_until(PATIENCE, |status| {
+        ours.add(1);
+        is_named(status)
+    });
+    named.unwrap_or_else(|| panic!("{}; {:?}", replica.status(), replica.fault()));
+    let named = (0..100).filter(|_| {
+        ours.add(5);
+        theirs.add(5);
+        is_named(&ours.until_level(&replica))
+    });
+    // What is on its way is repaired for a moment.
+    let named = named.count();
+    assert!(named >= 90, "{named} of 100");
+    let status = replica.status();
+    assert_eq!([Figure::Restarts, Figure::TakenBack].map(|figure| status.get(figure)), [0, 0], "{status}");
+    theirs.stop();
+    let is_clear = |status: &ReplicaStatus| {
+        ours.add(1);
+        status.word.is_empty() && status.state == ReplicaState::Live
+    };
+    replica.wait_until(PATIENCE, is_clear).unwrap_or_else(|| panic!("{}", replica.status()));
+    ours.until_level(&replica);
+    assert_eq!(replica.stop().fault, None);
+    ours.stop();
+    let own = place.frames("own");
+    assert!(own.len() > 90 && place.frames("a").starts_with(&own), "{} frames", own.len());
+}
+
+#[test]
 fn of_two_copies_that_lead_in_epochs_of_different_numbers_the_lower_one_is_named_on_a_replica_of_the_higher_one() {
     let place = Place::two_copies();
     let mut ours = place.leader("a");

@@ -48,7 +48,7 @@ pub(crate) use server::STOP_PATIENCE_NS;
 pub use server::{RepairServer, RepairServerConfig, RepairServerCounters, Role};
 pub use session::{FeedSession, FeedSessionError, StreamName};
 pub use status::{Commit, Status, StatusError};
-pub use status_reporter::{Followed, Reporter, ReporterConfig, ReporterCounters, StatusDrop};
+pub use status_reporter::{Followed, Reporter, ReporterConfig, ReporterCounters, StatusDrop, Twins};
 pub use status_tracker::{CommitDrop, CommitTracker, TakenBack, TrackerConfig, TrackerCounters};
 
 /// Every table of WIRE.md, "Feed", in its order.

@@ -16,7 +16,7 @@ use super::history_log::LogHistory;
 use super::rewinder::{Rewinder, RewinderConfig, RewinderCounters};
 use super::session::FeedSession;
 use super::status::{Status, is_status};
-use super::status_reporter::{Followed, Reporter, ReporterConfig};
+use super::status_reporter::{Followed, Reporter, ReporterConfig, StatusDrop, Twins};
 use crate::catchup::EpochTable;
 use crate::payload::Reign;
 use crate::replica::{Board, Committed, Figure};
@@ -107,6 +107,8 @@ pub struct RepairServerCounters {
     pub statuses: u64,
     /// Those that were not.
     pub statuses_dropped: u64,
+    /// Those of them whose replica is heard from another address.
+    pub statuses_of_twins: u64,
     /// Commits that were told.
     pub commits: u64,
 }
@@ -287,6 +289,11 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
         behind.map(line).collect()
     }
 
+    /// Two replicas that have one number, in a line.
+    pub fn twins(&self) -> Option<String> {
+        self.reporter.as_ref().and_then(Reporter::twins).map(Twins::to_string)
+    }
+
     /// Who follows, and how far each is.
     pub fn followed(&self) -> &[Followed] {
         self.reporter.as_ref().map_or(&[], Reporter::followed)
@@ -304,6 +311,7 @@ impl<R: Rx, T: Tx, D: Disk> RepairServer<R, T, D> {
             let counters = reporter.counters();
             all.statuses += counters.statuses;
             all.statuses_dropped += counters.drops.iter().sum::<u64>();
+            all.statuses_of_twins += counters.drops[StatusDrop::Twin.index()];
             all.commits += counters.commits;
         }
         all

@@ -5,12 +5,16 @@
 //! Invariant: no Commit says more than the watermark that was set last.
 //! Invariant: the table is bounded; who is silent for too long leaves it, and a newcomer to a full one is refused.
 
+use std::fmt;
 use std::net::SocketAddrV4;
 
 use ticktape_core::{Nanos, Seq};
 
 use super::status::{COMMIT_BYTES, Commit, Status, StatusError, are_other_logs};
 use crate::payload::Reign;
+
+/// A replica that was heard within so long, in ns, is where it was: some heartbeats, less than another start of it takes.
+const HEARD_NS: u64 = 100_000_000;
 
 /// How a leader reports.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +65,8 @@ pub enum StatusDrop {
     HigherEpoch,
     /// Overtaken by a later one of the same replica.
     Stale,
+    /// Of a replica that is heard from another address: a copy of its directory was started beside it. It is told what is committed.
+    Twin,
     /// There is no room for one more replica.
     TooMany,
 }
@@ -69,12 +75,13 @@ impl StatusDrop {
     /// How many reasons there are.
     pub const COUNT: usize = StatusError::ALL.len() + Self::OTHERS.len();
 
-    const OTHERS: [StatusDrop; 6] = [
+    const OTHERS: [StatusDrop; 7] = [
         StatusDrop::ForeignStream,
         StatusDrop::ForeignLog,
         StatusDrop::OtherHistory,
         StatusDrop::HigherEpoch,
         StatusDrop::Stale,
+        StatusDrop::Twin,
         StatusDrop::TooMany,
     ];
 
@@ -92,7 +99,8 @@ impl StatusDrop {
             StatusDrop::OtherHistory => 2,
             StatusDrop::HigherEpoch => 3,
             StatusDrop::Stale => 4,
-            StatusDrop::TooMany => 5,
+            StatusDrop::Twin => 5,
+            StatusDrop::TooMany => 6,
         };
         StatusError::ALL.len() + other
     }
@@ -106,6 +114,7 @@ impl StatusDrop {
             StatusDrop::OtherHistory => "other_history",
             StatusDrop::HigherEpoch => "higher_epoch",
             StatusDrop::Stale => "stale",
+            StatusDrop::Twin => "twin",
             StatusDrop::TooMany => "too_many_replicas",
         }
     }
@@ -144,6 +153,28 @@ pub struct Followed {
     told: Option<Seq>,
 }
 
+/// Two replicas that have one number, as of two copies of one directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Twins {
+    /// Their number.
+    pub replica: u64,
+    /// The one that is followed, and the last other one.
+    pub addresses: [SocketAddrV4; 2],
+    /// When the other one was heard first, and last.
+    heard_at: [Nanos; 2],
+}
+
+impl fmt::Display for Twins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Twins { replica, addresses: [one, other], .. } = self;
+        write!(
+            f,
+            "replica {replica:016x} is at {one} and at {other}: the directory of one is a copy of the other's; both follow, one of them is \
+             counted. Start the copy once more in an empty directory"
+        )
+    }
+}
+
 /// A leader's table of its replicas.
 #[derive(Debug)]
 pub struct Reporter {
@@ -151,8 +182,9 @@ pub struct Reporter {
     commit: Seq,
     age_ms: u16,
     followed: Vec<Followed>,
-    /// Who follows another log, or another history of it, and has to hear of it: one at a time, as each says so again.
+    /// Who follows another log, or another history of it, and has to hear of it, or has another's number: one at a time, as each says so again.
     stranger: Option<SocketAddrV4>,
+    twins: Option<Twins>,
     /// Where the last look for something to tell ended, so that each has its turn.
     turn: usize,
     superseded_by: Option<u64>,
@@ -172,6 +204,7 @@ impl Reporter {
             age_ms: 0,
             followed: Vec::with_capacity(config.replicas_max),
             stranger: None,
+            twins: None,
             turn: 0,
             superseded_by: None,
             counters: ReporterCounters::default(),
@@ -209,6 +242,14 @@ impl Reporter {
             return Err(StatusDrop::HigherEpoch);
         }
         if let Some(known) = self.followed.iter_mut().find(|known| known.status.replica == status.replica) {
+            if known.address != source && now < known.heard_at.saturating_add(HEARD_NS) {
+                let addresses = [known.address, source];
+                let before = self.twins.filter(|twins| twins.addresses == addresses);
+                let since = before.map_or(now, |twins| twins.heard_at[0]);
+                self.twins = Some(Twins { replica: status.replica, addresses, heard_at: [since, now] });
+                self.stranger = Some(source);
+                return Err(StatusDrop::Twin);
+            }
             if status.number <= known.status.number {
                 return Err(StatusDrop::Stale);
             }
@@ -289,6 +330,11 @@ impl Reporter {
     /// The highest epoch above its own that a replica has named: this leader's reign is over.
     pub fn superseded_by(&self) -> Option<u64> {
         self.superseded_by
+    }
+
+    /// Two replicas of one number, where the second was heard for longer than one that only moved is.
+    pub fn twins(&self) -> Option<&Twins> {
+        self.twins.as_ref().filter(|twins| twins.heard_at[1].saturating_sub(twins.heard_at[0]) > HEARD_NS)
     }
 
     /// What it did.

@@ -84,9 +84,34 @@ fn a_replica_is_known_by_its_number_wherever_it_sends_from() {
     reporter.on_status(0, at(1), &STATUS.encode()).unwrap();
     assert_eq!(told(&mut reporter, 0), [(1, 0)]);
     let moved = Status { number: 6, durable: Seq(11), ..STATUS };
-    reporter.on_status(MS, at(2), &moved.encode()).unwrap();
+    reporter.on_status(100 * MS, at(2), &moved.encode()).unwrap();
     assert_eq!((reporter.followed().len(), reporter.followed()[0].status), (1, moved));
-    assert_eq!(told(&mut reporter, MS), [(2, 0)], "nobody there was told anything");
+    assert_eq!(told(&mut reporter, 100 * MS), [(2, 0)], "nobody there was told anything");
+    assert_eq!(reporter.twins(), None);
+}
+
+#[test]
+fn of_two_replicas_of_one_number_both_are_told_one_is_followed_and_the_two_are_named() {
+    let mut reporter = reporter(2);
+    reporter.set_commit(Seq(4));
+    let mut both_told = [0, 0];
+    for beat in 1..=50 {
+        let now = beat * 20 * MS;
+        // Whichever of them has the higher numbers.
+        for (port, number) in [(1, beat), (2, 1_000 + beat)] {
+            let taken = reporter.on_status(now, at(port), &Status { number, ..STATUS }.encode());
+            assert_eq!(taken.is_err(), port == 2, "{taken:?}");
+        }
+        told(&mut reporter, now).iter().for_each(|&(port, _)| both_told[usize::from(port) - 1] += 1);
+        assert_eq!(reporter.twins().is_some(), beat > 6, "{beat}");
+    }
+    assert_eq!((both_told, reporter.followed().len()), ([50, 50], 1));
+    assert_eq!(reporter.counters().drops[StatusDrop::Twin.index()], 50);
+    let word = reporter.twins().unwrap().to_string();
+    assert!(word.contains(&format!("at {} and at {}", at(1), at(2))), "{word}");
+    // The first has gone: the other one is followed.
+    reporter.on_status(1_100 * MS, at(2), &Status { number: 2_000, ..STATUS }.encode()).unwrap();
+    assert_eq!(reporter.followed()[0].address, at(2));
 }
 
 #[test]

@@ -145,6 +145,7 @@ impl Figured {
             ("repairs_failed", repaired.failed),
             ("statuses", beside.statuses),
             ("statuses_dropped", beside.statuses_dropped),
+            ("statuses_of_twins", beside.statuses_of_twins),
             ("commits_told", beside.commits),
         ] {
             tell(name, COUNTER, count);
@@ -192,7 +193,8 @@ impl Server {
     }
 
     fn report(mut self, last: Option<Seq>) -> StageReport {
-        let warnings = last.map_or_else(Vec::new, |last| self.repairs.left_behind(last));
+        let mut warnings = last.map_or_else(Vec::new, |last| self.repairs.left_behind(last));
+        warnings.extend(self.repairs.twins());
         let mut report = StageReport { warnings, ..StageReport::default() };
         self.figured().tell(&mut |name, _, value| report.counters.push((name, value)));
         let bulk = self.bulk.take().map(CatchupServer::stop).unwrap_or_default();

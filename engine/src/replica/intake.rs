@@ -92,6 +92,8 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     failures: usize,
     /// Polls in a row that brought much and no frame: a snapshot is coming.
     fruitless: u32,
+    /// The transfer under way brings something.
+    is_answered: bool,
     /// Somebody who has the log has said that this one is its beginning.
     joined: bool,
     silent: bool,
@@ -101,6 +103,8 @@ pub struct Intake<R: Rx, T: Tx, B: Bulk> {
     stale: Option<(Nanos, Seq)>,
     /// Since when frames are here that nobody says are committed, and what was committed then.
     uncommitted: Option<(Nanos, Seq)>,
+    /// When all was here that the leader had said to be committed.
+    level_at: Option<Nanos>,
     /// The frame that the transfer under way began with.
     bulk_from: Seq,
     /// The transfer under way is for what datagrams alone say there is.
@@ -176,11 +180,13 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             shown: ReplicaState::Joining,
             failures: 0,
             fruitless: 0,
+            is_answered: false,
             joined: false,
             silent: false,
             refused: false,
             stale: None,
             uncommitted: None,
+            level_at: None,
             bulk_from: Seq::ZERO,
             on_claim: false,
             epoch_claim: None,
@@ -324,6 +330,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         });
         *bulk_frames += taken;
         if taken > 0 || self.fruitless > FRUITLESS_MAX {
+            self.is_answered = true;
             self.words.is_answered();
         }
         self.fruitless = if taken > 0 { 0 } else { self.fruitless + u32::from(progress != BulkProgress::Working(0)) };
@@ -444,7 +451,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
 
     fn begin_bulk(&mut self, now: Nanos, shown: ReplicaState) {
         (self.shown, self.fruitless) = (shown, 0);
-        self.on_claim = false;
+        (self.on_claim, self.is_answered) = (false, false);
         if let Some((_, left)) = &mut self.epoch_claim {
             *left = left.saturating_sub(1);
         }
@@ -491,8 +498,9 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
 
     /// Requests and statuses.
     fn tell(&mut self, now: Nanos) {
-        let Intake { arbiter, tracker, repair_tx, peers, phase, .. } = self;
-        if *phase != Phase::Bulk {
+        let Intake { arbiter, tracker, repair_tx, peers, phase, joined, is_answered, .. } = self;
+        // Whoever is asked for all of it brings that, too, once it answers.
+        if *phase != Phase::Bulk || *joined && !*is_answered {
             for _ in 0..REQUESTS_PER_POLL_MAX {
                 let Some((rewinder, request)) = arbiter.poll_request(now) else { break };
                 send(repair_tx, peers[rewinder], &request.encode());
@@ -533,7 +541,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         self.epoch_claim = Some((epoch, self.bulk.peers()));
         if self.other_log.led_elsewhere(now).is_some() {
             // It has been asked about before, and all is well where it does not get in the way.
-            return Some(self.state());
+            return Some(self.state(now));
         }
         self.words.trouble(format_args!("the feed is in epoch {epoch} at seq {from}"));
         Some(ReplicaState::ChangingEpoch)
@@ -552,7 +560,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
                 None
             }
             FeedEvent::Silent { for_ns } => {
-                self.words.trouble(format_args!("nothing on the feed for {} ms", for_ns / 1_000_000));
+                self.words.trouble(format_args!("nothing on the feed for over {} ms", for_ns / 1_000_000));
                 self.silent = true;
                 Some(ReplicaState::Silent)
             }

@@ -6,8 +6,9 @@
 //! epoch proves nothing so about what comes before that, and is asked over TCP. And nothing of the feed is let in while somebody says that its log is another one, as it may be that one's; that falls when
 //! somebody commits more of this log than was ever committed before: then the feed is of this one, and whoever says otherwise is none of its peers.
 //!
-//! Who has said over TCP that its log is another one has parted from this log. Whatever it says in datagrams of later epochs is not said of this
-//! one, until it answers otherwise: two copies of a log may each lead, in epochs of different numbers.
+//! Who has said over TCP that its log is another one has parted from this log. Whatever it says in datagrams of later epochs, or of another reign
+//! whose frames tell that they are, is not said of this one, until it answers otherwise: two copies of a log may each lead, in epochs of
+//! different numbers or in one, and nothing of the other one gets in here.
 
 use std::fmt;
 use std::net::SocketAddrV4;
@@ -15,7 +16,7 @@ use std::net::SocketAddrV4;
 use ticktape_core::{Nanos, Seq};
 
 use crate::feed::{Commit, CommitDrop, CommitTracker};
-use crate::payload::Reign;
+use crate::payload::{Reign, are_of_other_reigns};
 
 /// A word that is not repeated falls after so long, in ns: many heartbeats of whoever said it.
 const STANDS_NS: u64 = 1_000_000_000;
@@ -58,7 +59,7 @@ pub(super) const NAMED_NS: u64 = 100_000_000;
 struct Parted {
     address: SocketAddrV4,
     why: String,
-    /// When it last spoke of a later epoch.
+    /// When it last spoke of a reign that it leads.
     heard_at: Option<Nanos>,
 }
 
@@ -66,6 +67,11 @@ impl Parted {
     fn speaks(&self, now: Nanos) -> bool {
         self.heard_at.is_some_and(|at| now < at.saturating_add(STANDS_NS))
     }
+}
+
+/// Whether nothing that is fed in a reign gets into a log that is in another one: the session tells, or each frame.
+fn is_led_apart(there: Reign, here: Reign) -> bool {
+    there.epoch > here.epoch || there.epoch == here.epoch && are_of_other_reigns(there.stream_id(), here.stream_id())
 }
 
 /// What peers' Commits say about which log it is.
@@ -84,7 +90,7 @@ impl OtherLog {
     /// A datagram that is a Commit came from a peer.
     pub(super) fn hear(&mut self, now: Nanos, address: SocketAddrV4, datagram: &[u8], tracker: &mut CommitTracker) {
         if let Some(parted) = self.parted.iter_mut().find(|parted| parted.address == address)
-            && Commit::decode(datagram).is_ok_and(|commit| commit.reign.epoch > tracker.epoch())
+            && Commit::decode(datagram).is_ok_and(|commit| is_led_apart(commit.reign, tracker.reign()))
         {
             parted.heard_at = Some(now);
             self.parted_words += 1;
@@ -108,7 +114,7 @@ impl OtherLog {
         self.parted.retain(|parted| parted.address != address);
     }
 
-    /// Who leads another history in an epoch that this log is not in, in a line.
+    /// Who leads another history, whose feed is told from this log's, in a line.
     pub(super) fn led_elsewhere(&self, now: Nanos) -> Option<&str> {
         self.parted.iter().find(|parted| parted.speaks(now)).map(|parted| &parted.why[..])
     }
@@ -222,6 +228,15 @@ mod tests {
         assert!(log.stranger(MS).is_some(), "what is committed in another epoch tells nothing of this one");
         log.on_word(MS, peer(1), own(11), HERE);
         assert_eq!(log.stranger(MS), None);
+    }
+
+    #[test]
+    fn what_is_fed_in_a_later_epoch_or_says_that_it_is_of_another_reign_is_told_apart() {
+        let in_epoch = |epoch, id| Reign { epoch, id };
+        assert!(is_led_apart(in_epoch(2, 10), HERE) && is_led_apart(in_epoch(1, 11), HERE));
+        // Frames carry fifteen bits of the number; builds before carried none.
+        assert!(!is_led_apart(in_epoch(1, 10 + (1 << 15)), HERE) && !is_led_apart(Reign::unnamed(1), HERE));
+        assert!(!is_led_apart(HERE, HERE) && !is_led_apart(in_epoch(0, 11), HERE));
     }
 
     #[test]

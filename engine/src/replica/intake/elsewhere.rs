@@ -20,13 +20,15 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     }
 
     /// Whoever was asked serves another log. What came of the feed since its leader was replaced is that one's: nobody who has this log
-    /// has vouched for it or committed it, and it has to go.
+    /// has vouched for it or committed it, and it has to go. Not where our own leader speaks beside that one.
     pub(super) fn is_of_other_log(&mut self, now: Nanos, why: String) {
         if let Some(peer) = self.bulk.asked() {
             self.other_log.part(peer, &why);
         }
         let from = self.committed.get().next().max(self.vouched);
-        let is_led_there = self.foreign + 1 >= self.bulk.peers() || self.other_log.stranger(now).is_some();
+        let is_led_here = is_led(&self.tracker, self.ended_at, now);
+        let is_led_there =
+            self.foreign + 1 >= self.bulk.peers() || self.other_log.stranger(now).is_some() && !is_led_here;
         if self.door.next_seq() > from && is_led_there {
             self.board.set(Figure::Received, self.door.next_seq().0 - 1);
             self.verdict.get_or_insert(Verdict::TakenBack { why, from });

@@ -3,7 +3,7 @@
 use ticktape_core::Nanos;
 use ticktape_nic::{Rx, Tx};
 
-use super::{Intake, Phase};
+use super::{Intake, Phase, UNLED_NS, is_led};
 use crate::feed::CommitDrop;
 use crate::replica::bulk::Bulk;
 use crate::replica::door::Refusal;
@@ -19,7 +19,7 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
     /// Shows where it stands. Every millisecond or so.
     pub fn housekeeping(&mut self, now: Nanos) {
         self.door.heartbeat(now);
-        let state = self.state();
+        let state = self.state(now);
         self.board.set_state(state);
         self.look_over_words(now, matches!(state, ReplicaState::Live | ReplicaState::Applying));
         let lower = self.lower.leader(now, self.arbiter.session().epoch());
@@ -46,18 +46,21 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
         }
     }
 
-    pub(super) fn state(&mut self) -> ReplicaState {
-        let is_repairing = self.arbiter.known_next() > self.arbiter.next_seq();
+    pub(super) fn state(&mut self, now: Nanos) -> ReplicaState {
+        // Numbers of which nothing is here may be those of a copy of this log that is led beside it: it has been asked about.
+        let is_repairing = self.arbiter.known_next() > self.arbiter.next_seq()
+            && (self.arbiter.held() > 0 || self.other_log.led_elsewhere(now).is_none());
+        let phase = if self.is_fed(now) && !is_repairing { Phase::Feed } else { self.phase };
         // What is here counts, too: right after a transfer nobody may have said yet what of it is committed.
         let known = self.committed.get().max(self.last()).min(self.last_wanted);
         let behind = known.0.saturating_sub(self.board.get(Figure::Applied));
         // Whoever goes over to the feed has yet to come close.
-        self.is_applying = match self.phase {
+        self.is_applying = match phase {
             Phase::Feed if !self.is_applying => behind > FALLS_BEHIND_FRAMES,
             Phase::Feed => behind > LIVE_WITHIN_FRAMES,
             Phase::Bulk | Phase::Pause { .. } => true,
         };
-        match self.phase {
+        match phase {
             Phase::Bulk | Phase::Pause { .. } => self.shown,
             Phase::Feed if self.silent => ReplicaState::Silent,
             Phase::Feed if is_repairing => ReplicaState::Repairing,
@@ -65,6 +68,16 @@ impl<R: Rx, T: Tx, B: Bulk> Intake<R, T, B> {
             Phase::Feed if self.is_applying => ReplicaState::Applying,
             Phase::Feed => ReplicaState::Live,
         }
+    }
+
+    /// Whether the feed brings all that its leader has committed, whoever is asked for whatever beside that.
+    fn is_fed(&mut self, now: Nanos) -> bool {
+        if self.heard_commit() <= self.last() {
+            self.level_at = Some(now);
+        }
+        // The leader's word may come before its frames.
+        let is_level = self.level_at.is_some_and(|at| now < at.saturating_add(UNLED_NS));
+        self.joined && !self.silent && !self.refused && is_level && is_led(&self.tracker, self.ended_at, now)
     }
 
     /// Everything that was counted, by name.
