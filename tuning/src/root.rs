@@ -22,6 +22,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Dir, Mode, OFlags, ResolveFlags};
+
 pub use recording::{Recording, RecordingError};
 pub use settings::{DirectorySettings, Settings};
 
@@ -173,7 +175,7 @@ impl Root {
     /// [`Unread`].
     pub fn reduced(&self, path: &str, reduce: impl Fn(&str) -> String) -> Result<String, Unread> {
         let found = match &self.source {
-            Source::Directory { dir, .. } => limited(path, &dir.join(path)),
+            Source::Directory { dir, .. } => bytes(dir, path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
             Source::Recorded(recording) => recording.text(path),
         };
         let found = found.map(|text| reduce(&text));
@@ -187,7 +189,7 @@ impl Root {
     /// [`Unread`].
     pub fn bytes(&self, path: &str) -> Result<Vec<u8>, Unread> {
         match &self.source {
-            Source::Directory { dir, .. } => bytes(path, &dir.join(path)),
+            Source::Directory { dir, .. } => bytes(dir, path),
             Source::Recorded(recording) => recording.text(path).map(|text| format!("{text}\n").into_bytes()),
         }
     }
@@ -198,7 +200,7 @@ impl Root {
     /// [`Unread`].
     pub fn names(&self, path: &str) -> Result<Vec<String>, Unread> {
         let found = match &self.source {
-            Source::Directory { dir, .. } => names_in(path, &dir.join(path)),
+            Source::Directory { dir, .. } => names_in(dir, path).map_err(|error| Unread::of(path, &error)),
             Source::Recorded(recording) => recording.names(path),
         };
         self.seen.borrow_mut().note_names(path, &found);
@@ -211,9 +213,7 @@ impl Root {
     /// [`Unread`].
     pub fn link(&self, path: &str) -> Result<String, Unread> {
         let found = match &self.source {
-            Source::Directory { dir, .. } => fs::read_link(dir.join(path))
-                .map(|target| target.display().to_string())
-                .map_err(|error| Unread::of(path, &error)),
+            Source::Directory { dir, .. } => link_at(dir, path).map_err(|error| Unread::of(path, &error)),
             Source::Recorded(recording) => recording.link(path),
         };
         self.seen.borrow_mut().note_link(path, &found);
@@ -279,7 +279,9 @@ impl Root {
         // The sources' addresses and names are nobody's business.
         self.extra("chrony-tracking", || {
             let text = live::program("chronyc", &["-n", "tracking"])?;
-            Ok(text.lines().filter(|line| !line.starts_with("Reference ID")).collect::<Vec<_>>().join("\n"))
+            // Its own clock has no name.
+            let is_kept = |line: &&str| !line.starts_with("Reference ID") || line.contains(": 7F7F");
+            Ok(text.lines().filter(is_kept).collect::<Vec<_>>().join("\n"))
         })
     }
 
@@ -334,19 +336,35 @@ impl Root {
     }
 }
 
-fn limited(name: &str, path: &Path) -> Result<String, Unread> {
-    bytes(name, path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+/// What is at `path` below `dir`. Links lead to what is below it, too: a directory that is laid out as a box has none of this one's.
+fn open_below(dir: &Path, path: &str, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::CLOEXEC;
+    let found = if dir == Path::new("/") {
+        rustix::fs::open(dir.join(path), flags, Mode::empty())
+    } else {
+        rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(|dir| rustix::fs::openat2(dir, path, flags, Mode::empty(), ResolveFlags::IN_ROOT))
+    };
+    Ok(File::from(found?))
 }
 
-fn bytes(name: &str, path: &Path) -> Result<Vec<u8>, Unread> {
-    let failed = |error: io::Error| Unread::of(name, &error);
-    read(name, open_regular(path).map_err(failed)?)
+/// A file below `dir`, opened to be read or written to. What is no file must not keep who opens it.
+fn open_regular_below(dir: &Path, path: &str, flags: OFlags) -> io::Result<File> {
+    regular(open_below(dir, path, flags | OFlags::NONBLOCK)?)
+}
+
+fn bytes(dir: &Path, path: &str) -> Result<Vec<u8>, Unread> {
+    let file = open_regular_below(dir, path, OFlags::RDONLY).map_err(|error| Unread::of(path, &error))?;
+    read(path, file)
 }
 
 /// A file, opened to be read. Nothing else is: a pipe would keep who reads it for as long as nobody writes.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
-    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let flags = OFlags::NONBLOCK.bits() as i32;
+    regular(OpenOptions::new().read(true).custom_flags(flags).open(path)?)
+}
+
+fn regular(file: File) -> io::Result<File> {
     let kind = file.metadata()?.file_type();
     match kind.is_file() {
         true => Ok(file),
@@ -365,12 +383,17 @@ fn read(name: &str, file: File) -> Result<Vec<u8>, Unread> {
     Ok(bytes)
 }
 
-fn names_in(name: &str, path: &Path) -> Result<Vec<String>, Unread> {
-    let entries = fs::read_dir(path).map_err(|error| Unread::of(name, &error))?;
-    let names = entries.take(NAMES_MAX).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut names: Vec<String> = names.collect();
+fn names_in(dir: &Path, path: &str) -> io::Result<Vec<String>> {
+    let entries = Dir::new(open_below(dir, path, OFlags::RDONLY | OFlags::DIRECTORY)?)?;
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_str().ok()?.to_owned()));
+    let mut names: Vec<String> = names.filter(|name| name != "." && name != "..").take(NAMES_MAX).collect();
     names.sort_unstable();
     Ok(names)
+}
+
+fn link_at(dir: &Path, path: &str) -> io::Result<String> {
+    let link = open_below(dir, path, OFlags::PATH | OFlags::NOFOLLOW)?;
+    Ok(rustix::fs::readlinkat(link, "", Vec::new())?.to_string_lossy().into_owned())
 }
 
 impl fmt::Debug for Root {

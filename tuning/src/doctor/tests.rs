@@ -227,6 +227,17 @@ fn found_for(plan: &Plan, id: &str, change: &str) -> Finding {
 }
 
 #[test]
+fn a_clock_that_is_its_own_source_is_kept_by_nobody() {
+    let tracking = |id: &str| {
+        let text =
+            format!("Reference ID : {id}\nSystem time : 0.000000000 seconds fast of NTP time\nLeap status : Normal\n");
+        found("time-offset", &format!("== ticktape/chrony-tracking.txt\n{text}")).verdict
+    };
+    assert_eq!(tracking("A29FC87B (192.0.2.1)"), Verdict::Ok);
+    assert_eq!(tracking("7F7F0101 ()"), Verdict::Warn);
+}
+
+#[test]
 fn a_filter_of_the_port_goes_before_the_hash() {
     // Its hash spreads over both queues.
     let box_with = |port: &str, queue: u32, is_on: &str| {

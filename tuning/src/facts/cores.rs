@@ -132,9 +132,10 @@ impl Place {
 fn rcu_nocbs(line: &Known<CommandLine>, nohz_full: &Known<CoreSet>, online: &Known<CoreSet>) -> Known<CoreSet> {
     let line = line.as_ref().map_err(Unread::clone)?;
     let named = match line.value("rcu_nocbs") {
-        Some("all") => online.clone()?,
         Some(text) => {
-            cpu_list::list(text).map_err(|what| Unread::malformed("proc/cmdline", format!("rcu_nocbs: {what}")))?
+            let last = online.as_ref().map_err(Unread::clone)?.last().copied().unwrap_or(0);
+            cpu_list::of_command_line(text, last)
+                .map_err(|what| Unread::malformed("proc/cmdline", format!("rcu_nocbs: {what}")))?
         }
         None if line.has("rcu_nocbs") => online.clone()?,
         None => Vec::new(),

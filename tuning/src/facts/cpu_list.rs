@@ -32,6 +32,41 @@ pub fn list(text: &str) -> Result<CoreSet, String> {
     Ok(sorted(cores))
 }
 
+/// Reads a list of the kernel's command line, where `all` and `N`, the last of the box's, are words, and `0-31:1/2` is the first of each two.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn of_command_line(text: &str, last: usize) -> Result<CoreSet, String> {
+    let wrong = || format!("{:?} is no list of cores", short(text));
+    let number = |text: &str| match text {
+        "N" => Ok(last),
+        text => text.parse::<usize>().ok().filter(|&core| core < CORES_MAX).ok_or_else(wrong),
+    };
+    let mut cores = Vec::new();
+    for part in text.split(',') {
+        let (range, stride) = part.split_once(':').map_or((part, None), |(range, stride)| (range, Some(stride)));
+        let (first, end) = match range {
+            "all" => (0, last),
+            range => {
+                let (first, end) = range.split_once('-').unwrap_or((range, range));
+                (number(first)?, number(end)?)
+            }
+        };
+        let (used, group) = match stride {
+            None => (1, 1),
+            Some(stride) => {
+                let (used, group) = stride.split_once('/').ok_or_else(wrong)?;
+                (number(used)?, number(group)?)
+            }
+        };
+        if end < first || group == 0 || used > group || cores.len() > CORES_MAX {
+            return Err(wrong());
+        }
+        cores.extend((first..=end).filter(|core| (core - first) % group < used));
+    }
+    Ok(sorted(cores))
+}
+
 /// Reads a mask in hexadecimal words of 32 bits, the highest first.
 ///
 /// # Errors
@@ -110,6 +145,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn lists_of_the_command_line_know_words_and_strides() {
+        let of = |text| of_command_line(text, 7);
+        assert_eq!(of("2-4,6"), Ok(vec![2, 3, 4, 6]));
+        assert_eq!(of("all"), Ok((0..8).collect()));
+        assert_eq!(of("5-N"), Ok(vec![5, 6, 7]));
+        assert_eq!(of("N,0"), Ok(vec![0, 7]));
+        assert_eq!(of("1-6:1/2"), Ok(vec![1, 3, 5]));
+        assert_eq!(of("all:2/4"), Ok(vec![0, 1, 4, 5]));
+        for wrong in ["", "x", "4-2", "0-3:1", "0-3:1/0", "0-3:3/2", "0-8192", "all,", "n", "0-3:/"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_listed_is_read_back(cores in prop::collection::btree_set(0..CORES_MAX, 0..40)) {
@@ -119,7 +168,7 @@ mod tests {
 
         #[test]
         fn garbage_is_refused_or_read(text in "[0-9a-f,x \n(-]{0,40}") {
-            for cores in [list(&text), mask(&text)].into_iter().flatten() {
+            for cores in [list(&text), mask(&text), of_command_line(&text, 63)].into_iter().flatten() {
                 prop_assert!(cores.is_sorted() && cores.len() <= 2 * CORES_MAX);
             }
         }

@@ -47,7 +47,10 @@ impl Time {
         let seconds = value(text, "System time").and_then(|value| value.split(' ').next()?.parse::<f64>().ok());
         let seconds = seconds.filter(|seconds| seconds.is_finite());
         let seconds = seconds.ok_or_else(|| Unread::malformed("chronyc tracking", "no System time in it"))?;
-        Ok((seconds, value(text, "Leap status").is_some_and(|status| status != "Not synchronised")))
+        let is_synchronised = value(text, "Leap status").is_some_and(|status| status != "Not synchronised");
+        // "7F7F0101 ()": the clock of this box, under `local`, which is always synchronised with itself.
+        let is_its_own = value(text, "Reference ID").is_some_and(|id| id.starts_with("7F7F"));
+        Ok((seconds, is_synchronised && !is_its_own))
     }
 
     /// How far the card's clock is off its master's, in seconds, and whether there is a master, as `ptp4l` says.

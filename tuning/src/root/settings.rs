@@ -3,14 +3,15 @@
 //! A setting is a file of `/proc` or `/sys` that is there already. Its whole value goes over in one `write(2)`, as the kernel takes each such call
 //! for a value of its own; nothing is ever made, renamed or removed.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use super::{Unread, Why, bytes};
+use rustix::fs::OFlags;
+
+use super::{Unread, Why, bytes, open_regular_below};
 
 /// How long a wait for interrupts takes.
 const MOMENT: Duration = Duration::from_millis(20);
@@ -87,19 +88,13 @@ impl DirectorySettings {
             }
             _ => Unread::of(path, &error),
         };
-        // What is no file must not keep who opens it.
-        let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-        let file = OpenOptions::new().write(true).custom_flags(flags).open(self.dir.join(path)).map_err(denied)?;
-        match file.metadata().map_err(denied)?.is_file() {
-            true => Ok(file),
-            false => Err(Unread::malformed(path, "no regular file")),
-        }
+        open_regular_below(&self.dir, path, OFlags::WRONLY).map_err(denied)
     }
 }
 
 impl Settings for DirectorySettings {
     fn read(&self, path: &str) -> Result<Vec<u8>, Unread> {
-        bytes(path, &self.dir.join(path))
+        bytes(&self.dir, path)
     }
 
     fn may_write(&self, path: &str) -> Result<(), Unread> {

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use super::*;
 use proptest::prelude::*;
 
@@ -117,4 +119,37 @@ proptest! {
             prop_assert!(again.len() <= recording.len());
         }
     }
+}
+
+#[test]
+fn links_of_a_directory_lead_nowhere_beyond_it() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (root, outside) = (dir.path(), outside.path());
+    for below in ["proc/sys", "sys/real"] {
+        fs::create_dir_all(root.join(below)).unwrap();
+    }
+    fs::write(root.join("sys/real/value"), "inside").unwrap();
+    fs::write(outside.join("value"), "theirs").unwrap();
+    let link = |target: &Path, name: &str| std::os::unix::fs::symlink(target, root.join(name)).unwrap();
+    link(&outside.join("value"), "sys/absolute");
+    link(outside, "sys/directory");
+    link(Path::new("../../../../../../../../../../../../etc/passwd"), "sys/above");
+    // As the kernel's own are, which lead to what the box has there.
+    link(Path::new("/sys/real/value"), "sys/within");
+    link(Path::new("real"), "sys/beside");
+
+    let (read, settings) = (Root::open(root).unwrap(), DirectorySettings::open(root).unwrap());
+    for path in ["sys/absolute", "sys/directory/value", "sys/above"] {
+        assert!(read.text(path).unwrap_err().is_missing(), "{path}");
+        assert!(settings.may_write(path).is_err() && settings.write(path, b"ours").is_err(), "{path}");
+    }
+    assert!(read.names("sys/directory").is_err());
+    assert_eq!(read.link("sys/above").unwrap(), "../../../../../../../../../../../../etc/passwd");
+    for path in ["sys/within", "sys/beside/value"] {
+        assert_eq!(read.text(path).as_deref(), Ok("inside"), "{path}");
+    }
+    assert_eq!(read.names("sys/beside").unwrap(), ["value"]);
+    settings.write("sys/within", b"changed").unwrap();
+    assert_eq!(fs::read(root.join("sys/real/value")).unwrap(), b"changed");
+    assert_eq!(fs::read(outside.join("value")).unwrap(), b"theirs");
 }

@@ -27,6 +27,9 @@ pub const PROFILES: [(&str, &str); 7] = [
 const CAPABILITIES_XDP: &str = "CAP_NET_RAW CAP_NET_ADMIN CAP_BPF CAP_PERFMON CAP_SYS_NICE CAP_IPC_LOCK";
 const CAPABILITIES: &str = "CAP_SYS_NICE CAP_IPC_LOCK";
 
+/// Ports from here on anybody may listen at, unless the box says otherwise.
+const PORT_UNPRIVILEGED: u16 = 1_024;
+
 /// A receive ring that takes a burst, where the card has as much.
 const RX_RING: u64 = 1_024;
 
@@ -153,6 +156,8 @@ fn values(subject: &Subject<'_>) -> Vec<(&'static str, Option<String>)> {
     let pages = facts.memory.huge_pages.as_ref().map_or(pages, |(free, all)| (*all).max(all - free.min(all) + pages));
     let ring = facts.network.as_ref().and_then(|network| network.rx_ring().ok());
     let capabilities = if plan.bypass_queue.is_some() { CAPABILITIES_XDP } else { CAPABILITIES };
+    // Port 0 is whichever is free.
+    let low_port = if (1..PORT_UNPRIVILEGED).contains(&plan.port) { " CAP_NET_BIND_SERVICE" } else { "" };
     vec![
         ("@SPINNING_CORES@", kept(&plan.spinning)),
         ("@ISOLATED_CORES@", kept(&isolated).filter(|_| !plan.spinning.is_empty())),
@@ -165,7 +170,7 @@ fn values(subject: &Subject<'_>) -> Vec<(&'static str, Option<String>)> {
         ("@HOLD_US@", plan.runtime.hold_cpu_latency_us.map(|us| us.to_string())),
         ("@HUGE_PAGES@", Some(pages.to_string())),
         ("@SOCKET_BUFFER_BYTES@", Some(plan.socket_buffer_bytes.to_string())),
-        ("@CAPABILITIES@", Some(capabilities.to_owned())),
+        ("@CAPABILITIES@", Some(format!("{capabilities}{low_port}"))),
         ("@DIRECTORY@", Some(quoted(&plan.directory.display().to_string()))),
         ("@WRITTEN@", Some(written(plan))),
         // The one setting that takes all of its line for a path.

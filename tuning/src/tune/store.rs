@@ -33,6 +33,10 @@ impl Store {
     /// # Errors
     /// [`TuneError`] where it can't be read or believed.
     pub fn load(&self) -> Result<Option<UndoFile>, TuneError> {
+        if self.path.is_symlink() {
+            // A new one would take the link's place, and the old one stay where it leads to.
+            return Err(self.failed(&io::Error::other("a symbolic link: name the file that it leads to")));
+        }
         let file = match open_regular(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

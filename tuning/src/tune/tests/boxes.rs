@@ -319,11 +319,17 @@ fn what_the_plan_asks_for_is_in_the_files_and_in_no_others() {
     for file in reviewed(&box_of_two, &everywhere) {
         assert!(!file.text.contains("isolcpus=") && !file.text.contains("nohz_full="), "{}", file.text);
     }
-    let units = reviewed(&fixture("intel-tuned"), &plan());
-    let unit = &units.iter().find(|file| file.name == "ticktape.service").unwrap().text;
-    assert!(
-        unit.contains("AmbientCapabilities=CAP_NET_RAW CAP_NET_ADMIN CAP_BPF CAP_PERFMON CAP_SYS_NICE CAP_IPC_LOCK")
-    );
+    for (port, more) in
+        [(7_001, ""), (0, ""), (443, " CAP_NET_BIND_SERVICE"), (1_023, " CAP_NET_BIND_SERVICE"), (1_024, "")]
+    {
+        let units = reviewed(&fixture("intel-tuned"), &Plan { port, ..plan() });
+        let unit = &units.iter().find(|file| file.name == "ticktape.service").unwrap().text;
+        for set in ["AmbientCapabilities", "CapabilityBoundingSet"] {
+            let line =
+                format!("\n{set}=CAP_NET_RAW CAP_NET_ADMIN CAP_BPF CAP_PERFMON CAP_SYS_NICE CAP_IPC_LOCK{more}\n");
+            assert!(unit.contains(&line), "{port}: {unit}");
+        }
+    }
 }
 
 #[test]

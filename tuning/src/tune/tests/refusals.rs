@@ -231,6 +231,30 @@ fn an_undo_file_that_is_none_keeps_nobody_waiting() {
 }
 
 #[test]
+fn an_undo_file_that_is_a_link_is_refused_as_that() {
+    let (kernel, store, dir) = fresh();
+    apply(&kernel, &store, &kernel.place(), &changes(), false).unwrap();
+    let (applied, undo_file) = (tree(&kernel.dir), fs::read(store.path()).unwrap());
+    let link = dir.path().join("link");
+    let place = kernel.place();
+    // To the file, and to nothing.
+    for target in [store.path(), &dir.path().join("nothing")] {
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        let linked = Store::new(&link);
+        for error in [
+            apply(&kernel, &linked, &place, &changes(), true).unwrap_err(),
+            check(&kernel, &linked, &place).unwrap_err(),
+            undo(&kernel, &linked, &place, true).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("a symbolic link: name the file that it leads to"), "{error}");
+        }
+        assert_eq!((tree(&kernel.dir), &fs::read(store.path()).unwrap()), (applied.clone(), &undo_file));
+        assert!(link.is_symlink() && !dir.path().join("nothing").exists());
+        fs::remove_file(&link).unwrap();
+    }
+}
+
+#[test]
 fn what_was_put_where_the_undo_file_is_written_leads_nowhere() {
     let (kernel, store, dir) = fresh();
     let other = dir.path().join("other");
