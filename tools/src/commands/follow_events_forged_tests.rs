@@ -211,6 +211,58 @@ fn a_forged_epoch_that_was_believed_is_left_once_the_appliance_is_back() {
 }
 
 #[test]
+fn an_epoch_that_was_the_feeds_word_alone_and_then_served_is_not_gone_back_before() {
+    for log in [A, None] {
+        let mut print = printed(8, &port(1, 8, log));
+        print.run(None, 500);
+        (8..11).for_each(|number| print.hear(&packet(2, number, number + 1)));
+        print.run(None, 1_000);
+        assert_eq!(print.stream.epoch(), 2, "{:?}", print.notices);
+        // It really is led: one is missing, and repaired.
+        let served = |next| Port { ended: vec![(1, 8)], ..port(2, next, log) };
+        print.hear(&packet(2, 12, 13));
+        print.run(Some(&served(13)), 3_000);
+        assert!(print.events.iter().copied().eq(1..13), "{:?}", print.notices);
+        print.run(None, 1_000);
+        for number in 20..23 {
+            print.hear(&packet(3, number, number + 1));
+            print.run(None, 1_000);
+        }
+        assert_eq!(print.stream.epoch(), 3, "{:?}", print.notices);
+        let forged = print.events.len() - 12;
+        assert!(forged > 0, "{:?}", print.events);
+        // The first shows that it goes on.
+        for _ in 0..2 {
+            print.hear(&packet(2, 13, 14));
+            print.run(Some(&served(14)), 1_000);
+        }
+        assert_eq!(print.events[12 + forged..], [13], "{:?}", print.notices);
+        let left = print.notices.iter().find(|word| word.starts_with("Left")).unwrap();
+        assert!(left.starts_with(&format!("Left {{ epoch: 3, present: 2, events: {forged}, ")), "{left}");
+        assert!(left.ends_with("next: 13 }"), "{left}");
+    }
+}
+
+#[test]
+fn events_of_several_epochs_that_nobody_bore_out_are_all_said_to_be_none() {
+    let mut print = printed(8, &port(1, 8, A));
+    print.run(None, 500);
+    for (epoch, first) in [(5, 8), (9, 10)] {
+        (first..first + 2).for_each(|number| print.hear(&packet(epoch, number, number + 1)));
+        print.run(None, 3_500);
+        assert_eq!((print.stream.epoch(), print.stream.next_seq()), (epoch, first + 2), "{:?}", print.notices);
+    }
+    // The first shows that it goes on.
+    for _ in 0..2 {
+        print.hear(&packet(1, 8, 9));
+        print.run(Some(&port(1, 9, A)), 1_000);
+    }
+    let left = print.notices.iter().find(|word| word.starts_with("Left")).unwrap();
+    assert_eq!(left, "Left { epoch: 9, present: 1, events: 4, from: 12, next: 8 }");
+    assert_eq!((&print.events[11..], print.stream.taken_back()), (&[8][..], (4, 2)), "{:?}", print.notices);
+}
+
+#[test]
 fn a_forged_epoch_that_was_the_first_is_left_for_where_the_beginning_was_wanted() {
     for (from, first) in [(None, 10), (Some(4), 4)] {
         let found = Found { session: session(9), from: 500, packets: Vec::new(), unanswered: true };

@@ -193,6 +193,9 @@ impl Stream {
         let Ok(packet) = MoldPacket::parse(datagram) else { return };
         let (name, sequence) = place(&packet);
         let is_ours = *name == self.arbiter.session().encode();
+        if is_ours && !matches!(packet, MoldPacket::EndOfSession { .. }) {
+            self.is_borne_out();
+        }
         match packet {
             // That an epoch is over is told with the next one.
             MoldPacket::EndOfSession { .. } => {}
@@ -221,6 +224,7 @@ impl Stream {
             self.on_other_session(now, datagram, &packet);
             return;
         }
+        self.is_borne_out();
         let probe = self.gaps.probe.take().filter(|probe| self.next_seq() == probe.sequence && self.proof.is_none());
         let Some(probe) = probe else { return };
         match packet {

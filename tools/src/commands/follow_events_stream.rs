@@ -93,7 +93,7 @@ pub struct Stream {
     heard_next: u64,
     /// When its end was told, and the number that would come next.
     ended: Option<(Nanos, u64)>,
-    /// Events of it that were printed.
+    /// Events of it that were printed; where nobody bore it out, since anybody last bore one out.
     printed: u64,
     /// Whether what was received in an earlier epoch counts: nothing is printed until that is told.
     proof: Option<Proof>,
@@ -249,7 +249,13 @@ impl Stream {
                 "--from {next} with --from-reign: CursorUnproven, as the repair port can't tell the reign of that epoch: begin from the \
                  state as it is, without --from-reign"
             ))),
-            Some(Told::First | Told::Same) | None => None,
+            Some(Told::First | Told::Same) => {
+                if self.log.reign().is_some_and(|reign| reign.epoch == u64::from(self.present_epoch())) {
+                    self.is_borne_out();
+                }
+                None
+            }
+            None => None,
         };
         if let Some(end) = end {
             if !self.is_over {
@@ -345,6 +351,7 @@ impl Stream {
     fn adopt(&mut self, now: Nanos, found: &Found) {
         let (epoch, from, next) = (found.session.epoch(), found.from, self.next_seq());
         let earlier = self.proof.take().map_or(self.arbiter.session(), |proof| proof.session());
+        let printed_on_word = if found.unanswered && self.base.is_some() { self.printed } else { 0 };
         if found.unanswered {
             self.base = self.base.or(Some(Base { earlier: Some((earlier, next)) }));
         } else {
@@ -352,6 +359,7 @@ impl Stream {
         }
         self.arbiter.adopt_session(epoch);
         self.begin_session(now);
+        self.printed = printed_on_word;
         self.out.push(Out::Notice(format!("epoch {epoch} begins with event {from}")));
         if next > 1 && self.has_rewinder && !found.unanswered {
             self.proof = Some(Proof::new(earlier, next));
@@ -363,6 +371,14 @@ impl Stream {
             self.leave_unproven(earlier.epoch());
         }
         self.take_in(now, found);
+    }
+
+    /// The repair port serves the epoch that is listened to, whoever spoke of it first: it is not gone back before it for a later one that
+    /// nobody bears out.
+    fn is_borne_out(&mut self) {
+        if self.base.take().is_some() {
+            self.printed = 0;
+        }
     }
 
     /// Nothing that was known of the session before matters now.

@@ -19,6 +19,10 @@ use crate::{Failure, json};
 const WATCH: Duration = Duration::from_millis(2);
 /// Between two lines of output.
 const LINE_EVERY: Duration = Duration::from_secs(1);
+/// Lines of states that it only went through, beside that: all those of a beginning, and then what can be read.
+const BRIEF_LINES_MAX: u32 = 8;
+/// Until one more of them.
+const BRIEF_LINE_EVERY: Duration = Duration::from_millis(250);
 
 /// A line of `--json`.
 #[derive(Serialize)]
@@ -63,12 +67,14 @@ pub fn run(
     }
     let until = args.until.unwrap_or(u64::MAX);
     let (mut line_at, mut shown, mut shown_nodes) = (Instant::now(), None, None);
+    let mut brief = Budget::new(Instant::now());
     while !stop.load(Ordering::Relaxed) && replica.fault().is_none() {
         let status = replica.status();
         let is_done = status.applied().0 >= until;
         // A state that it goes through is a line, too, however short it is in it.
-        if is_done || Instant::now() >= line_at || shown != Some(status.state) {
-            (line_at, shown) = (Instant::now() + LINE_EVERY, Some(status.state));
+        let now = Instant::now();
+        if is_done || now >= line_at || shown != Some(status.state) && brief.take(now) {
+            (line_at, shown) = (now + LINE_EVERY, Some(status.state));
             let nodes = replica.nodes().filter(|nodes| !args.json && shown_nodes.as_ref() != Some(nodes));
             if let Some(nodes) = nodes {
                 say!("nodes    {nodes}")?;
@@ -82,6 +88,30 @@ pub fn run(
         std::thread::sleep(WATCH);
     }
     finish(args, &replica.stop())
+}
+
+/// Lines that may be written beside those of each second: a state that goes back and forth is not worth a hundred.
+struct Budget {
+    left: u32,
+    more_at: Instant,
+}
+
+impl Budget {
+    const fn new(now: Instant) -> Self {
+        Budget { left: BRIEF_LINES_MAX, more_at: now }
+    }
+
+    /// One of them, if there is any.
+    fn take(&mut self, now: Instant) -> bool {
+        let due = now.saturating_duration_since(self.more_at).as_nanos() / BRIEF_LINE_EVERY.as_nanos();
+        let due = u32::try_from(due).unwrap_or(u32::MAX).min(BRIEF_LINES_MAX);
+        if due > 0 {
+            (self.left, self.more_at) = ((self.left + due).min(BRIEF_LINES_MAX), now);
+        }
+        let has_one = self.left > 0;
+        self.left -= u32::from(has_one);
+        has_one
+    }
 }
 
 fn feed_name(feed: FeedPair) -> String {
@@ -142,4 +172,20 @@ fn finish(args: &FollowArgs, report: &Report) -> Result<(), Failure> {
     counters.into_iter().try_for_each(|(name, count)| say!("{name} {count}"))?;
     say!("outputs  {output_hash}")?;
     say!("state at seq {seq}: {digest}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_of_a_beginning_is_a_line_and_a_hundred_a_second_are_not() {
+        let begun = Instant::now();
+        let mut brief = Budget::new(begun);
+        let mut taken = |ms| brief.take(begun + Duration::from_millis(ms));
+        assert!((0..8).all(|ms| taken(2 * ms)));
+        let lines = (8..5_000).filter(|ms| taken(2 * ms)).count();
+        assert!((36..=40).contains(&lines), "{lines} in 10 s");
+        assert!((0..8).all(|ms| taken(60_000 + ms)) && !taken(60_009), "after a while all of them again");
+    }
 }
