@@ -2,11 +2,13 @@
 //!
 //! A virtual machine's memory may be away: its host maps it anew, or gives it to others, until it is touched. That counts as the thread's own
 //! running time, and a core that only spins, and touches nothing, knows nothing of it. What is taken of its time and what its looks into the
-//! state take longer add up: it makes up for both out of the same spare time.
+//! state take longer add up: it makes up for both out of the same spare time. How much of that it has is tried: a pause, of which it is known
+//! when it was over, and how long until all that came meanwhile was done.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::hint;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,6 +21,9 @@ const ENTRY_BYTES: u64 = 32;
 
 /// The name of the shadow's thread, for which nobody waits.
 const SHADOW: &str = "tt-shadow";
+
+/// What of commands that came evenly is still on its way, in ns: all but that is done where a pause was made up for.
+const ON_ITS_WAY_NS: f64 = 100e3;
 
 /// Each so long the executor looks at its thread's clocks, in ns.
 const LOOK_EACH_NS: u64 = 1_000_000;
@@ -62,15 +67,43 @@ impl Looks {
     }
 }
 
+/// A pause that the executor is to make, while so many commands come in each ns.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    length: Duration,
+    rate_per_ns: f64,
+}
+
+/// One that it made, and has not made up for.
+struct CatchUp {
+    pause: Pause,
+    begun: Instant,
+    done: u64,
+}
+
+impl CatchUp {
+    /// What part of its time it needs, once all is done that came since the pause began.
+    fn needs(&self, passed_ns: f64) -> Option<f64> {
+        let is_level = self.done as f64 >= self.pause.rate_per_ns * (passed_ns - ON_ITS_WAY_NS);
+        is_level.then(|| 1.0 - self.pause.length.as_nanos() as f64 / passed_ns)
+    }
+}
+
 /// Where the executor tells of its looks, and is told when to begin anew. Neither state nor outputs, which must be the same in each run.
 struct Board {
     round: AtomicU64,
     told: Mutex<(Pace, Looks)>,
+    has_pause: AtomicBool,
+    pause: Mutex<Option<Pause>>,
+    needs: Mutex<Option<f64>>,
 }
 
 static BOARD: Board = Board {
     round: AtomicU64::new(0),
     told: Mutex::new((Pace::UNKNOWN, Looks { count: 0, total_ns: 0, behind_ns: 0.0, behind_max_ns: 0.0 })),
+    has_pause: AtomicBool::new(false),
+    pause: Mutex::new(None),
+    needs: Mutex::new(None),
 };
 
 /// What the executor's thread knows of itself since it last looked at its clocks.
@@ -82,6 +115,7 @@ struct Counting {
     watch: Watch,
     pace: Pace,
     looks: Looks,
+    catch_up: Option<CatchUp>,
 }
 
 thread_local! {
@@ -89,19 +123,52 @@ thread_local! {
     static COUNTING: RefCell<Option<Counting>> = const { RefCell::new(None) };
 }
 
-fn board() -> MutexGuard<'static, (Pace, Looks)> {
-    BOARD.told.lock().expect("nobody panics in between")
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().expect("nobody panics in between")
+}
+
+/// The executor does nothing for so long, while `rate` commands come each second.
+pub(super) fn pause(length: Duration, rate: f64) {
+    *lock(&BOARD.needs) = None;
+    *lock(&BOARD.pause) = Some(Pause { length, rate_per_ns: rate / 1e9 });
+    BOARD.has_pause.store(true, Ordering::Release);
+}
+
+/// What part of its time it needed to make up for that, where it has.
+pub(super) fn needs() -> Option<f64> {
+    *lock(&BOARD.needs)
 }
 
 /// From the next look on, all is counted anew, against this pace.
 pub(super) fn count_looks(pace: Pace) {
-    *board() = (pace, Looks::default());
+    *lock(&BOARD.told) = (pace, Looks::default());
     BOARD.round.fetch_add(1, Ordering::Release);
 }
 
 /// The looks since then.
 pub(super) fn looks() -> Looks {
-    board().1
+    lock(&BOARD.told).1
+}
+
+impl Counting {
+    /// Makes the pause that it is asked for, and tells when it has made up for the last one.
+    fn try_pause(&mut self, now: Instant) {
+        if let Some(catch_up) = &mut self.catch_up {
+            catch_up.done += 1;
+            if let Some(needs) = catch_up.needs((now - catch_up.begun).as_nanos() as f64) {
+                *lock(&BOARD.needs) = Some(needs);
+                self.catch_up = None;
+            }
+        } else if BOARD.has_pause.load(Ordering::Acquire)
+            && let Some(pause) = lock(&BOARD.pause).take()
+        {
+            BOARD.has_pause.store(false, Ordering::Relaxed);
+            while now.elapsed() < pause.length {
+                hint::spin_loop();
+            }
+            self.catch_up = Some(CatchUp { pause, begun: now, done: 0 });
+        }
+    }
 }
 
 fn note_look(begun: Instant, took: Duration) {
@@ -113,20 +180,14 @@ fn note_look(begun: Instant, took: Duration) {
         let counting = match counting {
             Some(counting) if counting.round == round => counting,
             _ => {
-                let (watch, pace) = (Watch::begin(), board().0);
-                counting.insert(Counting {
-                    round,
-                    since: begun,
-                    count: 0,
-                    looks_ns: 0,
-                    watch,
-                    pace,
-                    looks: Looks::default(),
-                })
+                let (watch, pace) = (Watch::begin(), lock(&BOARD.told).0);
+                let (looks, catch_up) = (Looks::default(), None);
+                counting.insert(Counting { round, since: begun, count: 0, looks_ns: 0, watch, pace, looks, catch_up })
             }
         };
         counting.count += 1;
         counting.looks_ns += took.as_nanos() as u64;
+        counting.try_pause(begun + took);
         let passed_ns = (begun + took - counting.since).as_nanos() as u64;
         if passed_ns < LOOK_EACH_NS {
             return;
@@ -136,7 +197,7 @@ fn note_look(begun: Instant, took: Duration) {
         counting.looks.add(counting.pace, passed_ns, taken.total_ns, counting.count, counting.looks_ns);
         (counting.since, counting.count, counting.looks_ns) = (begun + took, 0, 0);
         // The client looks when a part is over: never both at once, but for the one moment in which the next part begins.
-        let mut board = board();
+        let mut board = lock(&BOARD.told);
         if BOARD.round.load(Ordering::Acquire) == round {
             board.1 = counting.looks;
         }
@@ -223,6 +284,17 @@ mod tests {
     #[test]
     fn what_is_taken_within_a_look_counts_once() {
         assert_eq!(behind_us(&[(3_000, 400, 3_400)]), (3_000.0, 3_000.0));
+    }
+
+    #[test]
+    fn a_pause_is_made_up_for_once_all_is_done_that_came_since_it_began() {
+        // One command each µs for 10 ms, and then for as long as it takes to do them, twice as fast.
+        let pause = Pause { length: Duration::from_millis(10), rate_per_ns: 1e-3 };
+        let after = |ms: f64, done| CatchUp { pause, begun: Instant::now(), done }.needs(ms * 1e6);
+        assert_eq!(after(15.0, 10_000), None);
+        assert_eq!(after(20.0, 20_000), Some(0.5));
+        assert_eq!(after(20.0, 19_900), Some(0.5), "the last ones are on their way");
+        assert_eq!(after(40.0, 40_000), Some(0.75));
     }
 
     #[test]

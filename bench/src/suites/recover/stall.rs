@@ -14,7 +14,7 @@ use ticktape_tuning::clock::monotonic_ns;
 use ticktape_tuning::jitter;
 use ticktape_tuning::pin::{go_first, pin_current_thread, sleep_precisely};
 
-use super::ballast::{Ballast, Looks, Pace, Touch, count_looks, entries_of, looks};
+use super::ballast::{Ballast, Looks, Pace, Touch, count_looks, entries_of, looks, needs, pause};
 use super::{Measured, SUITE};
 use crate::args::Options;
 use crate::hop::Cores;
@@ -40,6 +40,11 @@ const STAGES: &str = "sequencer,executor,egress,journaler,publisher";
 /// The log ring: two seconds of part load. What a tier that does not wait for the disk can ride out of it is what the ring holds: the disk of a
 /// virtual machine may stop for half a second, and a snapshot goes to the same one.
 const RING_BYTES: usize = 64 << 20;
+/// What the executor is kept from its work for, to see how long it takes to make up for that; so often, and the median counts.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSES: usize = 5;
+/// One is made up for by then, or not at all.
+const PAUSE_OVER_SECONDS: f64 = 0.1;
 /// From the first command to the mark at which the snapshot is taken.
 const MARK_AFTER_MS: u64 = 3_000;
 /// A snapshot that takes longer is not taken at all.
@@ -195,13 +200,20 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
     let capacity = load.sent as f64 / seconds;
     let rate = without.map_or(capacity / LOAD_DIVISOR, |with| with.rate);
     let whole = looks();
-    let pace =
-        Pace { look: Duration::from_nanos(whole.total_ns / whole.count.max(1)), share: (rate / capacity).min(1.0) };
+    let look = Duration::from_nanos(whole.total_ns / whole.count.max(1));
     let first = go_first();
     let is_first = first.is_ok();
     let _ = sleep_precisely();
     // What is still under way counts to the first part, which is thrown away.
     load.run(rate, &appliance, |elapsed| elapsed >= 0.2)?;
+    let mut shares = [1.0_f64; PAUSES];
+    for share in &mut shares {
+        pause(PAUSE, rate);
+        load.run(rate, &appliance, |elapsed| elapsed >= PAUSE_OVER_SECONDS)?;
+        *share = needs().unwrap_or(1.0);
+    }
+    shares.sort_unstable_by(f64::total_cmp);
+    let pace = Pace { look, share: shares[PAUSES / 2] };
     appliance.part().next();
     load.away = Duration::ZERO;
     let stolen_before = jitter::stolen_ms(None);
