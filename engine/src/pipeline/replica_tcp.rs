@@ -1,15 +1,16 @@
 //! A replica's side of catch-up: frames for a log that goes on, or a snapshot to begin again from, from one of several servers.
 
+use std::io;
 use std::net::SocketAddrV4;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ticktape_core::{Nanos, Seq};
 
 use super::catchup_client::{CatchupClient, CatchupClientConfig, CatchupError, CatchupItem, CatchupStep};
-use crate::catchup::{FetchConfig, UpTo};
+use crate::catchup::{Fault, FetchConfig, UpTo};
 use crate::payload::Reign;
 use crate::replica::{Admission, Bulk, BulkEnd, BulkProgress, Identity, ReplicaConfig, SnapshotAt};
 
@@ -45,21 +46,59 @@ fn client(config: &ReplicaConfig, service: Identity, log_id: u64) -> CatchupClie
 }
 
 /// Whose turn is next of those who may be asked: kept while a replica begins anew, so that it goes on with whoever had what it needed.
+///
+/// Who was asked and said nothing is left out for as long as the others answer: each turn of it would take as long as its answer is waited for. Whatever else
+/// an answer is than all there is, it has its turn again: nobody is judged by who was never asked.
 #[derive(Clone, Default)]
-pub(super) struct Turns(Arc<AtomicUsize>);
+pub(super) struct Turns(Arc<TurnsInner>);
+
+#[derive(Default)]
+struct TurnsInner {
+    next: AtomicUsize,
+    /// Who is left out, a bit each.
+    mute: AtomicU64,
+}
 
 impl Turns {
     /// The next of so many, by its place. Relaxed, as below: one thread at a time takes turns.
     fn next(&self, peers: usize) -> usize {
-        let at = self.0.load(Ordering::Relaxed) % peers;
-        self.0.store(at + 1, Ordering::Relaxed);
+        let (first, mute) = (self.0.next.load(Ordering::Relaxed), self.0.mute.load(Ordering::Relaxed));
+        let in_turn = (0..peers).map(|step| (first + step) % peers);
+        let at = in_turn.into_iter().find(|&at| mute & bit(at) == 0).unwrap_or(first % peers);
+        self.0.next.store(at + 1, Ordering::Relaxed);
         at
     }
 
     /// Whoever is at this place is the next.
     fn stay(&self, at: usize) {
-        self.0.store(at, Ordering::Relaxed);
+        self.0.next.store(at, Ordering::Relaxed);
     }
+
+    /// How it ended with whoever is at this place.
+    fn ended(&self, at: usize, how: Ended) {
+        let mute = self.0.mute.load(Ordering::Relaxed);
+        let mute = match how {
+            Ended::Mute => mute | bit(at),
+            Ended::Complete => mute,
+            Ended::Otherwise => 0,
+        };
+        self.0.mute.store(mute, Ordering::Relaxed);
+    }
+}
+
+/// A place's bit; those beyond have none, and always their turn.
+fn bit(at: usize) -> u64 {
+    u32::try_from(at).ok().and_then(|at| 1_u64.checked_shl(at)).unwrap_or(0)
+}
+
+/// How a transfer ended, for whose turn is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// It brought all there is.
+    Complete,
+    /// No answer came.
+    Mute,
+    Otherwise,
 }
 
 /// Brings frames from one of several servers.
@@ -79,7 +118,8 @@ impl TcpBulk {
 
     /// The transfer is over. Whoever says that the log has to begin anew, here or from a snapshot, knows how it goes on, and is asked for that:
     /// another may have just what has to go.
-    fn end(&self, end: BulkEnd) -> BulkProgress {
+    fn end(&self, end: BulkEnd, how: Ended) -> BulkProgress {
+        self.turns.ended(self.asked, how);
         if matches!(end, BulkEnd::Snapshot(_) | BulkEnd::TakenBack { .. }) {
             self.turns.stay(self.asked);
         }
@@ -113,11 +153,11 @@ impl Bulk for TcpBulk {
             });
             if let Some(snapshot) = snapshot {
                 self.client.hang_up();
-                return self.end(BulkEnd::Snapshot(snapshot));
+                return self.end(BulkEnd::Snapshot(snapshot), Ended::Otherwise);
             }
             if let Some((seq, admission)) = refused {
                 self.client.hang_up();
-                return self.end(BulkEnd::of_frame(self.peers[self.asked], seq, admission));
+                return self.end(BulkEnd::of_frame(self.peers[self.asked], seq, admission), Ended::Otherwise);
             }
             match step {
                 Ok(CatchupStep::Working(done)) => work += done,
@@ -127,9 +167,11 @@ impl Bulk for TcpBulk {
                 }
                 Ok(CatchupStep::UpTo(UpTo { commit, reign, .. })) => {
                     self.client.hang_up();
-                    return self.end(BulkEnd::Complete { reign, commit });
+                    return self.end(BulkEnd::Complete { reign, commit }, Ended::Complete);
                 }
-                Err(error) => return self.end(end_of(&error)),
+                Err(error) => {
+                    return self.end(end_of(&error), if is_mute(&error) { Ended::Mute } else { Ended::Otherwise });
+                }
             }
         }
         BulkProgress::Working(work)
@@ -146,6 +188,14 @@ impl Bulk for TcpBulk {
 
 fn snapshot_at(path: &Path, seq: Seq, log_id: u64) -> SnapshotAt {
     SnapshotAt { path: path.to_owned(), seq, log_id }
+}
+
+/// Whether nothing came of it but time.
+fn is_mute(error: &CatchupError) -> bool {
+    match error {
+        CatchupError::Connection { error, .. } => error.kind() == io::ErrorKind::TimedOut,
+        error => error.fault() == Some(&Fault::Silent),
+    }
 }
 
 /// What a server's failure means for the log here.
@@ -223,4 +273,35 @@ fn begin_from(client: &mut CatchupClient, stop: &AtomicBool) -> Result<Option<Be
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_mute_is_left_out_while_the_others_have_all_there_is() {
+        let turns = Turns::default();
+        let mut asked = |peers, how| {
+            let at = turns.next(peers);
+            turns.ended(at, how);
+            at
+        };
+        assert_eq!([asked(3, Ended::Complete), asked(3, Ended::Mute), asked(3, Ended::Complete)], [0, 1, 2]);
+        assert_eq!([asked(3, Ended::Complete), asked(3, Ended::Complete), asked(3, Ended::Complete)], [0, 2, 0]);
+        // One of those who answer has not what is wanted: the one that was mute may.
+        assert_eq!([asked(3, Ended::Otherwise), asked(3, Ended::Complete), asked(3, Ended::Complete)], [2, 0, 1]);
+    }
+
+    #[test]
+    fn where_all_are_mute_each_has_its_turn() {
+        let turns = Turns::default();
+        for round in 0..4 {
+            for at in 0..2 {
+                assert_eq!(turns.next(2), at, "{round}");
+                turns.ended(at, Ended::Mute);
+            }
+        }
+        assert_eq!((bit(63), bit(64), bit(1_000)), (1 << 63, 0, 0));
+    }
 }

@@ -126,7 +126,10 @@ pub struct FollowArgs {
     /// "of epoch EPOCH" in the last line that `follow --events` printed. What of it was taken back since (a crash at tier memory) is named, "events 4 to 7
     /// don't count", and printed as it is now. Refused where the log has no such epoch, or nobody can tell how it ended. Without it the numbers alone
     /// are gone on from
-    #[arg(long, value_name = "EPOCH", requires = "from", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS)]
+    #[arg(
+        long, value_name = "EPOCH", requires = "from", conflicts_with_all = ["ring", "feed"], help_heading = EVENTS,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub from_epoch: Option<u32>,
     /// The log that the events before --from were received in, as the last line named it: where the repair port serves another, or does
     /// not tell, that is refused

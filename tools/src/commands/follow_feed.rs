@@ -8,7 +8,7 @@ use serde::Serialize;
 use ticktape::Seq;
 use ticktape::config::SnapshotConfig;
 use ticktape::pipeline::{Report, StageName};
-use ticktape::replica::{ReplicaConfig, ReplicaStatus};
+use ticktape::replica::{Figure, ReplicaConfig, ReplicaStatus};
 
 use crate::args::{FeedPair, FollowArgs};
 use crate::out::say;
@@ -39,6 +39,10 @@ struct Line<'a> {
 struct Last<'a> {
     state: &'static str,
     seq: u64,
+    /// Of its log; 0 where it met none.
+    epoch: u64,
+    /// Of its log, as sixteen hexadecimal digits.
+    log: Option<String>,
     digest: &'a str,
     output_hash: &'a str,
     counters: std::collections::BTreeMap<String, u64>,
@@ -87,7 +91,11 @@ pub fn run(
         }
         std::thread::sleep(WATCH);
     }
-    finish(args, &replica.stop())
+    let epoch = replica.status().get(Figure::Epoch);
+    let report = replica.stop();
+    // What can't be read any more is told by whoever opens the journal again.
+    let log = ticktape_journal::log_id(&config.dir).ok().flatten();
+    finish(args, &report, epoch, log.map(|log| format!("{log:016x}")))
 }
 
 /// Lines that may be written beside those of each second: a state that goes back and forth is not worth a hundred.
@@ -150,7 +158,7 @@ fn tell(args: &FollowArgs, status: &ReplicaStatus) -> Result<(), Failure> {
     say!("{}", json::line(&line)?)
 }
 
-fn finish(args: &FollowArgs, report: &Report) -> Result<(), Failure> {
+fn finish(args: &FollowArgs, report: &Report, epoch: u64, log: Option<String>) -> Result<(), Failure> {
     if let Some(fault) = &report.fault {
         return Err(Failure::failed(fault));
     }
@@ -166,10 +174,13 @@ fn finish(args: &FollowArgs, report: &Report) -> Result<(), Failure> {
         met.map(|(name, count)| (format!("{}.{name}", stage.as_str()), *count))
     });
     if args.json {
-        let last = Last { state: "stopped", seq, digest, output_hash, counters: counters.collect() };
+        let last = Last { state: "stopped", seq, epoch, log, digest, output_hash, counters: counters.collect() };
         return say!("{}", json::line(&last)?);
     }
     counters.into_iter().try_for_each(|(name, count)| say!("{name} {count}"))?;
+    if seq == 0 {
+        return say!("no log was met: nothing was applied");
+    }
     say!("outputs  {output_hash}")?;
     say!("state at seq {seq}: {digest}")
 }

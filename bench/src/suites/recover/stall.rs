@@ -70,6 +70,8 @@ struct Run {
     stolen_ms: u64,
     /// What the client's core made it late by.
     away: Duration,
+    /// The longest that the client's core kept it from a look at the clock.
+    longest_round: Duration,
     /// What a look into the state took while as much was sent as was taken, and what part of its time the executor needed at part load.
     pace: Pace,
     /// The looks at part load.
@@ -85,6 +87,9 @@ struct Load {
     is_open: bool,
     /// What its own core made it late by, and was not made up for.
     away: Duration,
+    /// The longest from one look at the clock to the next, at a rate: its core was away for nearly as long, maybe with a datagram that the kernel
+    /// had stamped and not delivered yet.
+    longest_round: Duration,
 }
 
 impl Load {
@@ -92,7 +97,14 @@ impl Load {
         let (rx, tx) = open()?.split();
         let config = ClientConfig { session: 1, ..ClientConfig::default() };
         let client = Client::new(rx, tx, appliance.local_addr(), &config);
-        Ok(Load { client, encoded: Vec::new(), sent: 0, is_open: false, away: Duration::ZERO })
+        Ok(Load {
+            client,
+            encoded: Vec::new(),
+            sent: 0,
+            is_open: false,
+            away: Duration::ZERO,
+            longest_round: Duration::ZERO,
+        })
     }
 
     fn poll(&mut self) -> usize {
@@ -121,9 +133,11 @@ impl Load {
         let away_before = self.away;
         let late_max = (CLIENT_LATE.as_secs_f64() * rate) as u64;
         // Where the appliance took no more, the client goes on with all that it is late with, as any client would.
-        let mut was_full = false;
+        let (mut was_full, mut looked_at) = (false, Duration::ZERO);
         loop {
             let elapsed = begun.elapsed();
+            self.longest_round = self.longest_round.max(elapsed - looked_at);
+            looked_at = elapsed;
             if done(elapsed.as_secs_f64()) {
                 return Ok(elapsed.as_secs_f64());
             }
@@ -215,14 +229,14 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
     shares.sort_unstable_by(f64::total_cmp);
     let pace = Pace { look, share: shares[PAUSES / 2] };
     appliance.part().next();
-    load.away = Duration::ZERO;
+    (load.away, load.longest_round) = (Duration::ZERO, Duration::ZERO);
     let stolen_before = jitter::stolen_ms(None);
     count_looks(pace);
     let seconds = match without {
         Some(with) => load.run(rate, &appliance, |elapsed| elapsed >= with.seconds.min(COMPARED_SECONDS_MAX))?,
         None => load.run(rate, &appliance, |_| appliance.covered().0 > 0)?,
     };
-    let (stolen_ms, away) = (stolen_since(stolen_before), load.away);
+    let (stolen_ms, away, longest_round) = (stolen_since(stolen_before), load.away, load.longest_round);
     let looks = looks();
     load.client.close(monotonic_ns());
     drop(first);
@@ -238,17 +252,18 @@ fn part_load(options: &Options, cores: Cores, case: Case, without: Option<&Run>)
         }
     }
     let (Some(applied), Some(released)) = (applied, released) else { return Err("no latencies came back".to_owned()) };
-    Ok(Run { applied, released, seconds, rate, stolen_ms, away, pace, looks, is_first })
+    Ok(Run { applied, released, seconds, rate, stolen_ms, away, longest_round, pace, looks, is_first })
 }
 
 /// A run's longest, in ms, and what of it is the machine's own.
 #[derive(Clone, Copy)]
 struct Longest {
     ms: f64,
-    /// The longer of what the appliance's thread fell behind by, through what was taken from it and looks into its state that took longer than
-    /// at full load, and the gaps of spinning cores beside it.
+    /// The longest of what the appliance's thread fell behind by, through what was taken from it and looks into its state that took longer than
+    /// at full load, of what the client's core was away for, on which datagrams are stamped and delivered, and of the gaps of spinning cores beside it.
     machine_ms: f64,
     behind_ms: f64,
+    client_ms: f64,
     /// What a look took in the mean, and at full load.
     looks_us: (f64, f64),
     stolen_ms: u64,
@@ -298,11 +313,13 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
     let of = |runs: &[Run], which: fn(&Run) -> &Histogram<u64>| -> Vec<Longest> {
         let longest = |(run, &gap_ms): (&Run, &f64)| {
             let behind_ms = run.looks.behind_max_ns / 1e6;
+            let client_ms = run.longest_round.as_secs_f64() * 1e3;
             let look_us = run.looks.total_ns as f64 / run.looks.count.max(1) as f64 / 1e3;
             Longest {
                 ms: which(run).max() as f64 / 1e6,
-                machine_ms: behind_ms.max(gap_ms),
+                machine_ms: behind_ms.max(client_ms).max(gap_ms),
                 behind_ms,
+                client_ms,
                 looks_us: (look_us, run.pace.look.as_secs_f64() * 1e6),
                 stolen_ms: run.stolen_ms,
             }
@@ -317,7 +334,8 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
     };
     let (applied, without_applied) = (of(&with, |run| &run.applied), of(&without, |run| &run.applied));
     let spends = "the note says of each round how far the appliance's thread fell behind through what the machine took from it, of its time and by \
-                  looks into the state that took longer than at full load, and what was taken from cores that only spin; what is beyond these \
+                  looks into the state that took longer than at full load, what the client's core was away for, and what was taken from \
+                  cores that only spin; what is beyond these \
                   is the appliance's own: perf sched timehist over a run tells what it waits for";
     let rows = vec![
         row("wire to applied", &applied, &without_applied).budget(Budget::FloorPlus(BEYOND_MS)).spends(spends),
@@ -334,9 +352,9 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
         of("without", &without, |run| &run.released, "released"),
     ];
     let each = |rounds: &[Longest]| {
-        let rounds = rounds.iter().map(|Longest { ms, behind_ms, looks_us, stolen_ms, .. }| {
+        let rounds = rounds.iter().map(|Longest { ms, behind_ms, client_ms, looks_us, stolen_ms, .. }| {
             let (look_us, at_full_load_us) = looks_us;
-            format!("{ms:.1} ({behind_ms:.1}; {look_us:.2} us for {at_full_load_us:.2}; {stolen_ms})")
+            format!("{ms:.1} ({behind_ms:.1}; {client_ms:.1}; {look_us:.2} us for {at_full_load_us:.2}; {stolen_ms})")
         });
         rounds.collect::<Vec<_>>().join(", ")
     };
@@ -358,8 +376,8 @@ fn rows_of(options: &Options, cores: Cores, case: Case, rounds: usize) -> Measur
         ),
         format!(
             "snapshot, {}: longest wire to applied of each round, in ms (and what the appliance's thread fell behind by, needing {:.2} of its \
-             time, through what was taken of that and through looks into its state; what these took in the mean for what they took at full \
-             load, before; what the host took of all cores in all): {}; without a snapshot {}; longest gap of spinning cores {gaps}; the rows \
+             time, through what was taken of that and through looks into its state; what the client's core was away for; what looks took \
+             in the mean for what they took at full load, before; what the host took of all cores in all): {}; without a snapshot {}; longest gap of spinning cores {gaps}; the rows \
              show the round that is furthest beyond its own",
             case.name(),
             last.pace.share,
