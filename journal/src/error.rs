@@ -168,6 +168,8 @@ pub enum Damage {
     },
     /// A segment that leaves no gap to the one before it, and does not go on from its last commit.
     Unlinked,
+    /// A segment that begins where another one does.
+    Twice,
 }
 
 impl fmt::Display for Damage {
@@ -183,6 +185,9 @@ impl fmt::Display for Damage {
             Damage::Ragged => write!(f, "the commit's frames do not fill it"),
             Damage::Kind(kind) => write!(f, "a frame of kind {kind:?} never stands in a journal"),
             Damage::EpochFell { epoch, before } => write!(f, "epoch {epoch} stands after epoch {before}"),
+            Damage::Twice => {
+                write!(f, "another segment begins at the same seq: move the one that does not belong away")
+            }
             Damage::Unlinked => write!(f, "it does not go on from the last commit of the segment before it"),
         }
     }

@@ -181,6 +181,7 @@ pub fn inspect(path: &Path, visit: &mut dyn FnMut(&Fact<'_>)) -> Result<Summary,
         visit,
         breaks: Vec::new(),
         before: None,
+        begun: None,
         salts: files.iter().filter_map(|listed| listed.salt).collect(),
         announced: Vec::new(),
         is_moving: false,
@@ -270,6 +271,8 @@ struct Inspection<'a, 'v> {
     /// The seqs at which the log breaks off. Whether that is damage shows when everything that proves what was durable was seen.
     breaks: Vec<Seq>,
     before: Option<Before>,
+    /// Where the segment that was looked at last begins.
+    begun: Option<Seq>,
     /// Of every file with a sound header.
     salts: Vec<u64>,
     /// Segments that were announced so far, and have no sound header.
@@ -321,6 +324,7 @@ impl Inspection<'_, '_> {
 
     /// Whether the segment goes on where the one before it ended; tells the gap if there is one.
     fn joint(&mut self, header: &SegmentHeader) -> Option<Damage> {
+        let twice = self.begun.replace(header.first_seq) == Some(header.first_seq);
         let Before { next_seq, link } = self.before?;
         if matches!(link, Some((0, ..))) {
             // Version 1 synced before it rolled.
@@ -337,7 +341,7 @@ impl Inspection<'_, '_> {
             return None;
         }
         self.break_off(header.first_seq);
-        Some(Damage::Unlinked)
+        Some(if twice { Damage::Twice } else { Damage::Unlinked })
     }
 
     fn gap(&mut self, from: Seq, to: Seq) {

@@ -191,3 +191,18 @@ fn a_segment_of_another_journal_is_told_to_be_one() {
     assert_eq!(summary.damaged, 2, "{lines:?}");
     assert_eq!(lines.iter().filter(|line| line.contains("does not go on")).count(), 2);
 }
+
+#[test]
+fn a_segment_that_is_there_twice_is_told_to_be_and_what_follows_it_is_sound() {
+    let dir = four_segments();
+    for (copied, name) in [(11, 5), (11, 35), (21, 99)] {
+        let copy = names::segment(dir.path(), Seq(name));
+        fs::copy(names::segment(dir.path(), Seq(copied)), &copy).unwrap();
+        let (lines, summary) = told(dir.path());
+        assert_eq!(summary.damaged, 1, "{lines:?}");
+        let twice: Vec<_> =
+            lines.iter().filter(|line| line.contains("another segment begins at the same seq")).collect();
+        assert_eq!(twice.len(), 1, "{lines:?}");
+        fs::remove_file(copy).unwrap();
+    }
+}
