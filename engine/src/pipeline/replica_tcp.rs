@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn who_is_mute_is_left_out_while_the_others_have_all_there_is() {
         let turns = Turns::default();
-        let mut asked = |peers, how| {
+        let asked = |peers, how| {
             let at = turns.next(peers);
             turns.ended(at, how);
             at

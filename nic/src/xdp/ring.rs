@@ -218,6 +218,13 @@ impl<T: Entry> Producer<T> {
         Cells::<T>::ahead(self.next, self.consumed)
     }
 
+    /// The entry that was last written at an index; 0 where none was.
+    #[inline]
+    pub(super) fn written(&self, index: u32) -> T {
+        // SAFETY: inside the memory, zeroed at first; this end alone writes entries, and the other one only reads them.
+        unsafe { self.cells.entry(index).read() }
+    }
+
     /// Whether the consumer sleeps until it is kicked.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
@@ -262,16 +269,22 @@ impl<T: Entry> Consumer<T> {
     /// Takes the next entry. The producer gets its room back with the next [`Consumer::release`].
     #[inline]
     pub(super) fn pop(&mut self) -> Option<T> {
-        if self.next == self.produced {
-            self.refresh();
-            if self.next == self.produced {
-                return None;
-            }
+        if !self.has_next() {
+            return None;
         }
         // SAFETY: the producer has published this entry, and does not touch it before it is released.
         let entry = unsafe { self.cells.entry(self.next).read() };
         self.next = self.next.wrapping_add(1);
         Some(entry)
+    }
+
+    /// Whether there is an entry to take.
+    #[inline]
+    pub(super) fn has_next(&mut self) -> bool {
+        if self.next == self.produced {
+            self.refresh();
+        }
+        self.next != self.produced
     }
 
     #[inline]

@@ -61,6 +61,10 @@ impl Umem {
     }
 }
 
+/// A cache line.
+#[cfg(target_arch = "x86_64")]
+const LINE_BYTES: usize = 64;
+
 /// The way from a [`Frame`] of a umem to its bytes.
 ///
 /// What makes this sound is that there is one `Frame` a frame, and none while the kernel has it (see [`super::frames`]), and
@@ -92,6 +96,25 @@ impl Area {
         let at = self.place(frame, address, len)?;
         // SAFETY: as in `bytes`; and the frame is borrowed mutably, which makes this the only reference to its bytes.
         Some(unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
+    }
+
+    /// Has the two cache lines from an address on fetched, where that is inside the umem: a guess may be wrong.
+    #[inline]
+    pub(super) fn prefetch(&self, address: u64) {
+        #[cfg(target_arch = "x86_64")]
+        if let Ok(offset) = usize::try_from(address)
+            && offset.saturating_add(2 * LINE_BYTES) <= self.umem.len()
+        {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: both lines are inside the mapping; nothing is read, so whoever writes there meanwhile does no harm.
+            unsafe {
+                let at = self.umem.start().add(offset).as_ptr().cast::<i8>();
+                _mm_prefetch::<_MM_HINT_T0>(at);
+                _mm_prefetch::<_MM_HINT_T0>(at.add(LINE_BYTES));
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = address;
     }
 
     #[inline]

@@ -441,3 +441,40 @@ fn of_two_peers_one_of_which_has_another_log_both_are_named_for_as_long_as_no_le
     (0..4).for_each(|_| world.poll(T));
     assert!(matches!(world.intake.verdict(), Some(Verdict::Fault(_))));
 }
+
+#[test]
+fn a_request_that_nobody_answers_freezes_neither_the_state_nor_repairs() {
+    let mut world = World::joined();
+    let mut now = T;
+    // Nothing on the feed for long: somebody is asked, who says nothing.
+    while world.board.read().state != ReplicaState::Silent {
+        now += 10 * MS;
+        world.poll(now);
+        assert!(now < T + 60_000 * MS, "{}", world.board.read());
+    }
+    assert!(world.board.read().word.contains("nothing on the feed for over "), "{}", world.board.read());
+    let begun = world.begun.get();
+    // The feed is back, and a number is lost of it.
+    for seq in [1, 2, 4, 5] {
+        now += MS;
+        world.commit(HERE, 0, seq);
+        world.feed(seq);
+        world.poll(now);
+    }
+    for _ in 0..20 {
+        now += MS;
+        world.commit(HERE, 0, 5);
+        world.poll(now);
+    }
+    let requests = world.intake.counters().into_iter().find(|(name, _)| *name == "repair_requests").unwrap().1;
+    assert!(requests > 0 && world.last() == 2, "{requests} requests, up to {}", world.last());
+    world.repair(3);
+    // It takes some polls until the words are gone.
+    for _ in 0..3 {
+        now += MS;
+        world.poll(now);
+    }
+    let status = world.board.read();
+    assert_eq!((world.last(), status.state, &status.word[..]), (5, ReplicaState::Live, ""));
+    assert_eq!(world.begun.get(), begun, "the request is still open");
+}
