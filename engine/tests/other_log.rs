@@ -190,11 +190,13 @@ fn a_first_file_that_is_no_segment_is_set_aside_and_named() {
         fs::write(names::segment(dir.path(), Seq(1)), "somebody else's").unwrap();
     }
     let [first, second] = dirs.each_ref().map(tempfile::TempDir::path);
-    let aside =
-        format!("{}.damaged is no segment of this log, and was set aside", names::segment(first, Seq(1)).display());
+    let aside = format!(
+        "{}.damaged has no header of this log that can be read, and was set aside",
+        names::segment(first, Seq(1)).display()
+    );
     assert_eq!(open(first).passed_over(), [aside]);
     let appliance = Appliance::start::<Mailbox>(&often(second), &()).unwrap();
     let recovery = appliance.choices().recovery.clone();
-    assert!(recovery.contains("00000000000000000001.seg.damaged is no segment"), "{recovery}");
+    assert!(recovery.contains("00000000000000000001.seg.damaged has no header of this log"), "{recovery}");
     appliance.stop();
 }

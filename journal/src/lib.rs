@@ -54,7 +54,7 @@ pub use disk::{Binding, Disk, FileDisk, NativeDisk, UringDisk};
 pub use error::{Damage, JournalError};
 pub use give_up::{GivenUp, give_up};
 pub use journal::{Journal, JournalStats};
-pub use lock::is_live;
+pub use lock::{is_live, while_locked};
 pub use reader::{FrameRun, JournalReader};
 pub use recover::{Cut, Recovered};
 pub use salt::Salts;

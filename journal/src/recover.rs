@@ -45,7 +45,9 @@ pub struct Recovered {
 impl Recovered {
     /// What an operator should hear of it: a line for each file that was set aside.
     pub fn warnings(&self) -> impl Iterator<Item = String> + '_ {
-        self.set_aside.iter().map(|path| format!("{} is no segment of this log, and was set aside", path.display()))
+        self.set_aside
+            .iter()
+            .map(|path| format!("{} has no header of this log that can be read, and was set aside", path.display()))
     }
 }
 

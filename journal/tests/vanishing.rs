@@ -98,3 +98,22 @@ fn a_file_system_that_turns_read_only_under_an_open_journal_latches_it() {
         assert_eq!(read(&dir, 1).unwrap()[0], written);
     }
 }
+
+/// Whoever removes the lock's file beneath a writer lets nobody else in.
+#[test]
+fn a_lock_file_that_is_removed_lets_no_second_writer_in() {
+    let dir = common::scratch();
+    let (mut journal, _) = common::open(dir.path(), small()).unwrap();
+    append(&mut journal, b"one");
+    std::fs::remove_file(dir.path().join("lock")).unwrap();
+    for _ in 0..2 {
+        let refused = common::open(dir.path(), small()).expect_err("it is open");
+        assert!(matches!(refused, JournalError::InUse { .. }), "{refused}");
+    }
+    let held = ticktape_journal::while_locked(dir.path(), || ()).unwrap_err();
+    assert!(matches!(held, JournalError::InUse { .. }), "{held}");
+    append(&mut journal, b"two");
+    journal.close().unwrap();
+    drop(common::open(dir.path(), small()).unwrap());
+    assert!(ticktape_journal::while_locked(dir.path(), || common::open(dir.path(), small()).is_err()).unwrap());
+}

@@ -1,7 +1,7 @@
 //! Open files and locks, and the operations on names, run in the caller's time: all of them where there is no ring, and with one those that no running
 //! log needs, or that wait for nothing.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -22,13 +22,30 @@ struct Entry {
     direct: bool,
 }
 
-/// A lock that is held.
+/// A lock that is held: on the file, by which others see it, and on the directory that the file is in, which nobody takes away beneath who holds it.
 #[derive(Debug)]
-struct Lock(File);
+struct Lock {
+    file: File,
+    directory: Option<File>,
+}
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        sys::unlock(&self.0);
+        sys::unlock(&self.file);
+        if let Some(directory) = &self.directory {
+            // As for the file.
+            let _ = directory.unlock();
+        }
+    }
+}
+
+/// Locks the directory of `path`; `None` where the file system locks none.
+fn lock_directory(path: &Path) -> io::Result<Option<File>> {
+    let Some(Ok(directory)) = path.parent().map(File::open) else { return Ok(None) };
+    match directory.try_lock() {
+        Ok(()) => Ok(Some(directory)),
+        Err(TryLockError::WouldBlock) => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+        Err(TryLockError::Error(_)) => Ok(None),
     }
 }
 
@@ -82,7 +99,10 @@ impl Table {
     fn lock(&mut self, path: &Path) -> io::Result<()> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         sys::lock(&file)?;
-        self.locks.push(Lock(file));
+        // Given back where the directory is held by who made the file that was here before.
+        let mut lock = Lock { file, directory: None };
+        lock.directory = lock_directory(path)?;
+        self.locks.push(lock);
         Ok(())
     }
 

@@ -161,7 +161,15 @@ fn compact(args: &CompactArgs, log: &Log, service: Option<&dyn AnyService>, json
         log_id: found.log_id(),
         ..JournalConfig::default()
     };
-    let opened = Journal::open_covered(FileDisk::new(), &args.dir, config, found.covered());
+    let open = || Journal::open_covered(FileDisk::new(), &args.dir, config.clone(), found.covered());
+    let opened = match open() {
+        // Opening it takes room for a segment, and where there is none that is what this is for.
+        Err(JournalError::NoSpace { .. }) => {
+            make_room(args, log)?;
+            open()
+        }
+        opened => opened,
+    };
     let (mut journal, _) = opened.map_err(|error| match error {
         JournalError::InUse { .. } => in_use(&args.dir),
         error => Failure::failed(error),
@@ -194,6 +202,23 @@ fn compact(args: &CompactArgs, log: &Log, service: Option<&dyn AnyService>, json
         json.note(args, &kept);
     }
     Ok(())
+}
+
+/// Deletes what a compaction is to delete of segments, the oldest first, so that whoever is killed meanwhile leaves a log that begins later.
+fn make_room(args: &CompactArgs, log: &Log) -> Result<(), Failure> {
+    let goes = dry_run(args, log, &mut Json::default())?;
+    let is_kind = |path: &&PathBuf, kind: &str| path.extension().is_some_and(|extension| extension == kind);
+    let spares = goes.iter().filter(|path| is_kind(path, "spare"));
+    let files: Vec<_> = spares.chain(goes.iter().filter(|path| is_kind(path, "seg"))).collect();
+    let deleted = ticktape_journal::while_locked(&args.dir, || {
+        files.iter().try_for_each(|path| {
+            std::fs::remove_file(path).map_err(|error| Failure::failed(format!("{}: {error}", path.display())))
+        })
+    });
+    deleted.map_err(|error| match error {
+        JournalError::InUse { .. } => in_use(&args.dir),
+        error => Failure::failed(error),
+    })?
 }
 
 /// A step of the time that paces chores: many fit between two looks at the segment, which would otherwise never end.

@@ -267,7 +267,7 @@ fn print(json: &Json) -> Result<(), Failure> {
         say!("snapshots      {snapshots} copied")?;
     }
     if json.torn_tail {
-        say!("torn tail      never acknowledged, not copied")?;
+        say!("torn tail      that nothing here proves to have been acknowledged, not copied")?;
     }
     say!("compared       frame by frame with {src}: the same")
 }

@@ -167,7 +167,7 @@ fn last_line(survey: &Survey) -> String {
         summary.frames,
         summary.durable,
         summary.damaged,
-        if summary.torn > 0 { ", a torn tail that was never acknowledged" } else { "" }
+        if summary.torn > 0 { ", a torn tail that nothing here proves to have been acknowledged" } else { "" }
     )
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::Failure;
 use crate::args::ReplayArgs;
+use crate::log::on_log;
 use crate::out::say;
 use crate::service::{AnyService, find, replay_journal};
 
@@ -34,7 +35,9 @@ pub fn run(args: &ReplayArgs, services: &[Box<dyn AnyService>]) -> Result<(), Fa
         (None, Some(program)) => return super::replay_bisect::run(args, journal, program, services),
         (None, None) => {}
     }
-    let service = find(services, args.service.as_deref())?;
+    // A name that nobody knows is wrong whatever there is to replay.
+    args.service.as_deref().map(|name| find(services, Some(name))).transpose()?;
+    let service = on_log(journal, |log| log.service(services, args.service.as_deref()))?.map_err(Failure::usage)?;
     let started = Instant::now();
     let (outcome, begun) = replay_journal(service, journal, args.until)?;
     let seconds = started.elapsed().as_secs_f64();

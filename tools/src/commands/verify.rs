@@ -226,7 +226,7 @@ fn print(json: &Json) -> Result<(), Failure> {
     }
     say!("checked        {journal}: {segments} segments, {commits} commits, {frames} frames, {snapshots} snapshots")?;
     if json.torn_tail {
-        say!("torn tail      never acknowledged; the next opening cuts it")?;
+        say!("torn tail      that nothing here proves to have been acknowledged; the next opening cuts it")?;
     }
     if let Some(why) = &json.not_replayed {
         say!("not replayed   {why}")?;

@@ -213,7 +213,10 @@ fn compare<const BYTES: usize, const WORDS: usize>(options: &Options, load: Load
     let peer = [all(1), all(2)].into_iter().flatten().max_by(|a, b| a.median().total_cmp(&b.median()));
     let spends = "cache lines on their way between the two cores, of the messages and of how far each side is, as with the peer; what a line takes changes \
                   between two rounds, and with it who is ahead: perf c2c record target/release/ticktape-bench ring --rounds 1";
-    Row::higher(SUITE, load.name(BYTES), "M/s", all(0).expect("ours ran")).peer("disruptor", peer).hop(&tag).spends(spends)
+    Row::higher(SUITE, load.name(BYTES), "M/s", all(0).expect("ours ran"))
+        .peer("disruptor", peer)
+        .hop(&tag)
+        .spends(spends)
 }
 
 pub fn run(options: &Options, cores: Cores) -> Outcome {
